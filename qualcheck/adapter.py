@@ -1,0 +1,86 @@
+"""The contract between qualcheck and an environment. `qualcheck.contract` tests an adapter against it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from qualcheck.spec import EnvSpec, Rule
+from qualcheck.types import (
+    AnyArray,
+    FloatArray,
+    GoalRows,
+    IntArray,
+    Legality,
+    OpenLoop,
+    Placement,
+    Replay,
+    Rollouts,
+    Trajectory,
+)
+
+
+class EnvAdapter(Protocol):
+    """One environment. Whole rollouts go in; results of a rollout never depend on its neighbours.
+
+    Bad data never raises: it comes back as a code of `spec.codes`.
+    """
+
+    spec: EnvSpec
+    rules: tuple[Rule, ...]
+
+    def takeable(self, obs: AnyArray) -> IntArray:
+        """0 where the simulator can be put into the row, else an index into `spec.codes`. (R, O) -> (R,)."""
+        ...
+
+    def replay(self, rollouts: Rollouts) -> Replay:
+        """Put the simulator into every row under each seeding and apply the recorded action."""
+        ...
+
+    def open_loop(self, rollouts: Rollouts) -> OpenLoop:
+        """Execute the recorded actions from row 0."""
+        ...
+
+    def legality(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> Legality:
+        """Test every rule on every transition; `which` (N,) indexes `placements`."""
+        ...
+
+    def place(self, instruction: str | None, goal: AnyArray | None = None) -> Placement:
+        """Find the task an instruction (or a goal array) names, or the reason why not."""
+        ...
+
+    def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:
+        """Evaluate the goal of each rollout on each of its rows."""
+        ...
+
+    def reward(
+        self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray
+    ) -> dict[str, FloatArray]:
+        """Recompute the reward under each reading: name -> (M,) float64, NaN where it cannot be."""
+        ...
+
+    def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:
+        """Single steps in the real simulator: (R, O), (R,) -> end rows (R, O) and codes (R,)."""
+        ...
+
+    def make_env(self, task: str, predicates: str = "intended", **options: Any) -> Any:
+        """A gymnasium.Env of one task with the benchmark's observation, action, horizon and success."""
+        ...
+
+    def tasks(self) -> dict[str, tuple[str, ...]]:
+        """Level -> ids of its tasks."""
+        ...
+
+    def floor(self, task: str, policy: str, horizon: int) -> tuple[int, int] | None:
+        """(successes, episodes) of the "noop" or "random" policy from the shipped table; None where not measured."""
+        ...
+
+    def measure_floor(
+        self, task: str, policy: str, horizon: int, episodes: int, rng: np.random.Generator
+    ) -> tuple[int, int]:
+        """(successes, episodes) measured now."""
+        ...
+
+    def close(self) -> None: ...

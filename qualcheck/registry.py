@@ -1,0 +1,35 @@
+"""Environments by id, imported only when asked for."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import entry_points
+
+from qualcheck.adapter import EnvAdapter
+from qualcheck.errors import unknown_name
+
+BUILT_IN: dict[str, str] = {
+    "babyai": "qualcheck.envs.babyai:BabyAI",
+    "toy": "qualcheck.envs.toy:Toy",
+}
+
+
+def known() -> dict[str, str]:
+    """Id -> "module:attribute" of every environment, those of other packages' entry points included."""
+    found = {point.name: point.value for point in entry_points(group="qualcheck.envs")}
+    return {**found, **BUILT_IN}
+
+
+def load(env: str) -> EnvAdapter:
+    """The adapter of one environment.
+
+    Raises:
+        UnknownName: no environment has that id.
+        MissingExtra: its simulator is not installed.
+    """
+    places = known()
+    if env not in places:
+        raise unknown_name("environment", env, list(places))
+    module, _, attribute = places[env].partition(":")
+    adapter: EnvAdapter = getattr(importlib.import_module(module), attribute)()
+    return adapter

@@ -1,0 +1,58 @@
+"""What an environment declares about itself: the parts of a row, its actions, rules and grades."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Block:
+    """A named part of the observation whose error is reported in one unit."""
+
+    name: str
+    columns: tuple[int, ...]
+    unit: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named law of the environment. Ids begin `row.`, `context.`, `step.` or `row0.`.
+
+    A hard rule decides dynamics legality; a soft one is only counted.
+    """
+
+    id: str
+    law: Literal["range", "conservation", "kinematics", "contact", "causality", "reset"]
+    unit: str
+    limit: str
+    text: str
+    hard: bool = True
+
+
+@dataclass(frozen=True)
+class ActionSpec:
+    kind: Literal["discrete", "box"]
+    size: int  # number of actions, or action columns
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    id: str
+    version: str
+    blocks: tuple[Block, ...]
+    obs_size: int  # columns of a row
+    code_size: int  # columns of the instruction code that may follow them
+    action: ActionSpec
+    step_seconds: float | None
+    horizon: int
+    judging_grade: str  # "exact" or "scaled:S"
+    restores: Literal["exact", "filtered", "partial"]
+    codes: tuple[str, ...]  # index 0 is ""; why a row or transition cannot be simulated
+    columns: tuple[str, ...]  # a name for each of the obs_size columns
+
+    @property
+    def exact(self) -> bool:
+        return self.judging_grade == "exact"

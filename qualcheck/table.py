@@ -1,0 +1,185 @@
+"""The score table of a run: one row a transition and one row a rollout, in Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from qualcheck.errors import DataError
+from qualcheck.types import AnyArray, IntArray
+
+ROW_GROUP = 65_536  # rows; fixed, so that the bytes do not depend on how the run was batched
+
+TRANSITION_COLUMNS: dict[str, pa.DataType] = {
+    "rollout": pa.int32(),
+    "step": pa.int32(),
+    "tc": pa.float32(),
+    "tc_strict": pa.float32(),
+    "tc_error": pa.float32(),
+    "tc_scaled": pa.float32(),
+    "tc_scaled_state": pa.float32(),
+    "skill": pa.float32(),
+    "tc_code": pa.string(),
+    "seeding": pa.string(),
+    "dl": pa.float32(),
+    "dl_rule": pa.string(),
+    "reward_error": pa.float32(),
+    "goal_share": pa.float32(),  # share of sub-goals true on the end row, as imagined
+    "goal_share_replayed": pa.float32(),  # and in the open-loop replay
+}
+
+ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
+    "rollout": pa.int32(),
+    "source": pa.string(),
+    "source_rollout": pa.int32(),
+    "source_step": pa.int32(),
+    "env": pa.string(),
+    "level": pa.string(),
+    "generator": pa.string(),
+    "instruction": pa.string(),
+    "task": pa.string(),
+    "task_released": pa.string(),
+    "start": pa.string(),
+    "length": pa.int32(),
+    "gc_imagined": pa.float32(),
+    "gc_replayed": pa.float32(),
+    "gc_imagined_released": pa.float32(),
+    "gc_replayed_released": pa.float32(),
+    "gc_code": pa.string(),
+    "consistency": pa.float32(),
+    "consistency_replayed": pa.float32(),
+    "trivial": pa.bool_(),
+    "trivial_released": pa.bool_(),
+    "correctness": pa.float32(),
+    "correctness_strict": pa.float32(),
+    "legality": pa.float32(),
+    "dl_row0": pa.float32(),
+    "dl_row0_rule": pa.string(),
+    "coverage_tc": pa.float32(),
+    "coverage_dl": pa.float32(),
+    "scaled_error": pa.float32(),
+    "skill": pa.float32(),
+    "reward_consistency": pa.float32(),
+    "first_fault_step": pa.int32(),
+    "first_divergence_step": pa.int32(),
+    "cluster": pa.int64(),  # equal where row 0 and the instruction are equal
+    "flags": pa.list_(pa.string()),
+}
+
+UNITS: dict[str, str] = {
+    "tc_error": "exact grade: number of wrong fields; else tolerances",
+    "tc_scaled": "standard deviations of the real one-step change",
+    "tc_scaled_state": "standard deviations of the real state",
+    "reward_error": "reward",
+}
+
+
+def coded(names: Sequence[str], index: AnyArray) -> pa.DictionaryArray:
+    """A string column from integer codes: the file holds strings, the memory does not."""
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), pa.array(list(names), pa.string()))
+
+
+class TableWriter:
+    """Appends columns and writes row groups of exactly `ROW_GROUP` rows.
+
+    Dictionary-encoded text is accepted and read back as plain strings, since no Arrow schema is stored.
+    """
+
+    def __init__(self, path: Path, metadata: Mapping[str, str]) -> None:
+        self._path = path
+        self._metadata = dict(metadata)
+        self._writer: pq.ParquetWriter | None = None
+        self._pending: list[pa.Table] = []
+        self._rows = 0
+
+    def append(self, columns: Mapping[str, Any]) -> None:
+        table = pa.table({name: column for name, column in columns.items()})
+        self._pending.append(table)
+        self._rows += table.num_rows
+        if self._rows >= ROW_GROUP:
+            self._flush(whole=False)
+
+    def _flush(self, whole: bool) -> None:
+        table = pa.concat_tables(self._pending)
+        if self._writer is None:
+            text = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
+            self._writer = pq.ParquetWriter(
+                self._path,
+                table.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=text,
+                store_schema=False,
+                write_statistics=False,
+            )
+        end = table.num_rows if whole else table.num_rows - table.num_rows % ROW_GROUP
+        if end or whole:
+            self._writer.write_table(table.slice(0, end).unify_dictionaries(), row_group_size=ROW_GROUP)
+        rest = table.slice(end)
+        self._pending = [rest]
+        self._rows = rest.num_rows
+
+    def close(self) -> None:
+        if self._pending:
+            self._flush(whole=True)
+        if self._writer is not None:
+            self._writer.add_key_value_metadata(self._metadata)
+            self._writer.close()
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        elif self._writer is not None:
+            self._writer.close()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run folder. Tables are read when asked for, column by column."""
+
+    path: Path
+    manifest: dict[str, Any]
+    _cache: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a run folder.
+
+        Raises:
+            DataError: no complete run is there.
+        """
+        from qualcheck.manifest import read_manifest
+
+        return cls(Path(path), read_manifest(Path(path)))
+
+    def transitions(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self._read("transitions.parquet", columns)
+
+    def rollouts(self, columns: Sequence[str] | None = None) -> pa.Table:
+        return self._read("rollouts.parquet", columns)
+
+    def _read(self, name: str, columns: Sequence[str] | None) -> pa.Table:
+        key = (name, tuple(columns or ()))
+        if key not in self._cache:
+            try:
+                self._cache[key] = pq.read_table(self.path / name, columns=list(columns) if columns else None)
+            except (OSError, pa.ArrowInvalid, KeyError) as error:
+                raise DataError(f"{self.path / name}: cannot be read ({error}). Score the input again.") from error
+        return self._cache[key]
+
+    def offsets(self) -> IntArray:
+        """First row in transitions.parquet of each rollout, (N+1,)."""
+        length = self.rollouts(["length"])["length"].to_numpy()
+        return np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
