@@ -55,9 +55,7 @@ class EnvAdapter(Protocol):
         """Evaluate the goal of each rollout on each of its rows."""
         ...
 
-    def reward(
-        self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray
-    ) -> dict[str, FloatArray]:
+    def reward(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
         """Recompute the reward under each reading: name -> (M,) float64, NaN where it cannot be."""
         ...
 

@@ -100,7 +100,7 @@ class TableWriter:
         self._rows = 0
 
     def append(self, columns: Mapping[str, Any]) -> None:
-        table = pa.table({name: column for name, column in columns.items()})
+        table = pa.table(dict(columns))
         self._pending.append(table)
         self._rows += table.num_rows
         if self._rows >= ROW_GROUP:

@@ -1,0 +1,68 @@
+"""Where things stand in a BabyAI row of 17 numbers, and the row as integers.
+
+Source: the ImagineBench BabyAI class (arXiv 2505.10010, released code of May 2025). Coordinates are (row, col);
+row grows downward. Only the left room of the benchmark's two is encoded: walls at rows and columns 0 and 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qualcheck.types import AnyArray, BoolArray
+
+BALL_COLOUR, BALL_ROW, BALL_COL = 0, 1, 2
+BOX_COLOUR, BOX_ROW, BOX_COL = 3, 4, 5
+KEY_COLOUR, KEY_ROW, KEY_COL = 6, 7, 8
+DOOR_COLOUR, DOOR_ROW, DOOR_COL, DOOR_STATE = 9, 10, 11, 12
+AGENT_ROW, AGENT_COL = 13, 14
+CARRIED_TYPE, CARRIED_COLOUR = 15, 16
+
+OBS_SIZE = 17
+CODE_SIZE = 768
+HORIZON = 128
+
+COLUMNS = (
+    "ball_colour", "ball_row", "ball_col",
+    "box_colour", "box_row", "box_col",
+    "key_colour", "key_row", "key_col",
+    "door_colour", "door_row", "door_col", "door_state",
+    "agent_row", "agent_col",
+    "carried_type", "carried_colour",
+)  # fmt: skip
+
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")  # index = value in the row
+TYPES = ("ball", "box", "key", "door")  # order of the objects everywhere
+CARRIED_ID = {"key": 5, "ball": 6, "box": 7}  # MiniGrid's object index, value of column 15
+OPEN, CLOSED, LOCKED = 0, 1, 2
+LEFT, RIGHT, UP, PICKUP, DROP, TOGGLE, DOWN = 0, 1, 2, 3, 4, 5, 6
+ACTIONS = ("left", "right", "up", "pickup", "drop", "toggle", "down")
+FIRST, LAST, DOOR_COLUMN = 1, 6, 7  # interior rows and columns; the door stands in column 7
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Rows column by column as small integers, with what an integer cannot say."""
+
+    value: AnyArray  # (17, R) int8; 0 where the number is not an integer that fits
+    finite: BoolArray  # (R,)
+    integral: BoolArray  # (R,) every field is an integer of at most three digits
+
+
+def fields(obs: AnyArray) -> Fields:
+    """The rows as integers, (R, 17) -> Fields. Non-finite or fractional numbers are marked, never rounded."""
+    if obs.dtype.kind in "iub":
+        wide = np.ascontiguousarray(obs.T)
+        fits: BoolArray = (wide >= 0) & (wide <= 127)
+        value = np.where(fits, wide, 0).astype(np.int8)
+        return Fields(value, np.ones(len(obs), bool), np.logical_and.reduce(fits, axis=0))
+    columns = np.ascontiguousarray(obs.T)
+    with np.errstate(invalid="ignore", over="ignore"):
+        value = columns.astype(np.int8)
+        same = value == columns
+    if same.all():
+        everything = np.ones(len(obs), bool)
+        return Fields(value, everything, everything)
+    value[~same] = 0
+    return Fields(value, np.isfinite(columns).all(axis=0), same.all(axis=0))
