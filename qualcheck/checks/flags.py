@@ -1,0 +1,45 @@
+"""Flags of a rollout: what is odd about its records, beside the verdicts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qualcheck.checks.batch import Batch
+from qualcheck.checks.goals import GoalScores
+from qualcheck.checks.reward import RewardScores
+from qualcheck.types import BoolArray
+
+DEFECTS = ("mask_hole", "mask_value", "non_finite", "chain_break", "count_mismatch", "empty", "bad_action")
+
+
+def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int) -> dict[str, BoolArray]:
+    """Flag name -> (N,). `longest` is the length of the longest rollout of the input, where recordings were cut."""
+    rollouts = batch.rollouts
+    found = {name: values for name, values in rollouts.flags.items() if values.any()}
+    judged = ~np.isnan(goals.imagined)
+    last = rollouts.offsets[1:] - 1
+    some = rollouts.length > 0
+    if rollouts.terminal is not None:
+        ends = np.zeros(rollouts.n_rollouts, bool)
+        ends[some] = rollouts.terminal[last[some]]
+        reached = np.zeros(rollouts.n_rollouts, bool)
+        reached[some] = (goals.end_intended | goals.end_released)[last[some]]
+        missing = ends & judged & ~reached
+        timed_out = rollouts.source_step + rollouts.length >= min(longest, batch.adapter.spec.horizon)
+        found["timeout_as_terminal"] = missing & timed_out
+        found["terminal_without_goal"] = missing & ~timed_out
+    inner = np.ones(rollouts.n_transitions, bool)
+    inner[last[some]] = False
+    found["rows_after_success"] = batch.per_rollout_sum(goals.end_intended & inner) > 0
+    found["reward_shift"] = reward.shifted
+    found["final_row_simulated"] = goals.simulated_final
+    return {name: values for name, values in found.items() if values.any()}
+
+
+def as_lists(flags: dict[str, BoolArray], size: int) -> list[list[str]]:
+    """The names that hold for each rollout, sorted, (N,)."""
+    lists: list[list[str]] = [[] for _ in range(size)]
+    for name in sorted(flags):
+        for rollout in np.flatnonzero(flags[name]):
+            lists[rollout].append(name)
+    return lists

@@ -1,0 +1,162 @@
+"""Goal consistency: is the goal reached in the imagined rows, and when the actions are really executed?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qualcheck.checks.batch import Batch, Codes, first_step
+from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Trajectory
+
+
+@dataclass(frozen=True)
+class GoalScores:
+    """Truth per rollout, (N,) float32 1 / 0 / NaN unless said, and per end row, (M,)."""
+
+    imagined: FloatArray
+    imagined_released: FloatArray
+    replayed: FloatArray
+    replayed_released: FloatArray
+    code: Codes  # (N,) why one of them is NaN
+    consistency: FloatArray
+    consistency_replayed: FloatArray
+    trivial: BoolArray  # (N,)
+    trivial_released: BoolArray  # (N,)
+    share: FloatArray  # (M,) share of sub-goals on each end row as imagined
+    share_replayed: FloatArray  # (M,)
+    end_intended: BoolArray  # (M,) goal true on the end row as imagined
+    end_released: BoolArray  # (M,)
+    simulated_final: BoolArray  # (N,) the last row was not in the file and was simulated
+    divergence: IntArray  # (N,) first step at which the open-loop replay leaves the imagined rows, -1 if none
+
+
+def measure(batch: Batch) -> GoalScores:
+    """Evaluate the goal on rows 1..T of the imagined and of the replayed trajectory.
+
+    A goal counts only on a row that the simulator can take on. Where a file does not show the row after the last
+    action, that row is simulated and serves goals only.
+    """
+    rollouts, spec = batch.rollouts, batch.adapter.spec
+    imagined, simulated, unknown = _imagined(batch)
+    replayed = batch.open_loop.trajectory
+    claims = batch.adapter.goals(imagined, batch.placements, batch.which)
+    facts = batch.adapter.goals(replayed, batch.placements, batch.which)
+
+    code = Codes(rollouts.n_rollouts)
+    for name in set(rollouts.defect or ()) - {""}:
+        code.set(np.array([d == name for d in rollouts.defect or ()], bool), name)
+    code.set(rollouts.length == 0, "empty")
+    for number, placement in enumerate(batch.placements):
+        if not placement.task:
+            code.set(batch.which == number, placement.code)
+    closed = code.index > 0  # no goal can be judged at all
+
+    later = _later(imagined)
+    any_intended, any_released = (_any(imagined, rows & later) for rows in (claims.intended, claims.released))
+    done_intended, done_released = (
+        _any(replayed, rows & _later(replayed)) for rows in (facts.intended, facts.released)
+    )
+    stopped = batch.open_loop.code > 0
+    open_end = unknown & ~(any_intended & any_released)
+    code.set_from(stopped & ~closed, batch.open_loop.code, spec.codes)
+    code.set(open_end & ~closed, "final_row_unknown")
+    share, share_replayed = _end_share(batch, imagined, claims, closed), _end_share(batch, replayed, facts, closed)
+    return GoalScores(
+        imagined=_verdict(any_intended, closed | (unknown & ~any_intended)),
+        imagined_released=_verdict(any_released, closed | (unknown & ~any_released)),
+        replayed=_verdict(done_intended, closed | (stopped & ~done_intended)),
+        replayed_released=_verdict(done_released, closed | (stopped & ~done_released)),
+        code=code,
+        consistency=_best(batch, share, closed | (unknown & ~any_intended)),
+        consistency_replayed=_best(batch, share_replayed, closed | (stopped & ~done_intended)),
+        trivial=_first(batch, imagined, claims.intended) & ~closed,
+        trivial_released=_first(batch, imagined, claims.released) & ~closed,
+        share=share,
+        share_replayed=share_replayed,
+        end_intended=_ends(batch, imagined, claims.intended),
+        end_released=_ends(batch, imagined, claims.released),
+        simulated_final=simulated,
+        divergence=_divergence(batch, imagined, replayed),
+    )
+
+
+def _imagined(batch: Batch) -> tuple[Trajectory, BoolArray, BoolArray]:
+    """Rows 0..T as the file has them; which last rows were simulated (N,); which stay unknown (N,)."""
+    rollouts, replay = batch.rollouts, batch.replay
+    none = np.zeros(rollouts.n_rollouts, bool)
+    if rollouts.has_final.all():
+        return Trajectory(rollouts.obs, rollouts.row_offsets, batch.row_code == 0), none, none
+    offsets = rollouts.offsets + np.arange(rollouts.n_rollouts + 1)  # (N+1,)
+    obs = np.zeros((offsets[-1], rollouts.obs.shape[1]), rollouts.obs.dtype)
+    ok = np.zeros(offsets[-1], bool)
+    shift = offsets[:-1] - rollouts.row_offsets[:-1]
+    here = np.arange(len(rollouts.obs)) + np.repeat(shift, np.diff(rollouts.row_offsets))
+    obs[here] = rollouts.obs
+    ok[here] = batch.row_code == 0
+    open_end = ~rollouts.has_final & (rollouts.length > 0)
+    last = rollouts.offsets[1:] - 1
+    known = open_end.copy()
+    known[open_end] = replay.code[last[open_end]] == 0
+    place = offsets[1:][known] - 1
+    obs[place] = replay.candidates[0][last[known]].astype(obs.dtype)
+    ok[place] = True
+    return Trajectory(obs, offsets, ok), known, open_end & ~known
+
+
+def _later(rows: Trajectory) -> BoolArray:
+    """Every row but the first of each rollout."""
+    later = np.ones(len(rows.obs), bool)
+    first = rows.offsets[:-1][np.diff(rows.offsets) > 0]
+    later[first] = False
+    return later
+
+
+def _any(rows: Trajectory, hit: BoolArray) -> BoolArray:
+    total = np.concatenate([[0], np.cumsum(hit)])
+    reached: BoolArray = total[rows.offsets[1:]] > total[rows.offsets[:-1]]
+    return reached
+
+
+def _first(batch: Batch, rows: Trajectory, hit: BoolArray) -> BoolArray:
+    first = np.zeros(batch.rollouts.n_rollouts, bool)
+    some = np.diff(rows.offsets) > 0
+    first[some] = hit[rows.offsets[:-1][some]]
+    return first
+
+
+def _ends(batch: Batch, rows: Trajectory, values: AnyArray) -> AnyArray:
+    """Values on rows 1..T, one a transition: (M+N,) -> (M,)."""
+    at = np.arange(batch.rollouts.n_transitions) + np.repeat(
+        rows.offsets[:-1] - batch.rollouts.offsets[:-1] + 1, batch.rollouts.length
+    )
+    return values[at]
+
+
+def _end_share(batch: Batch, rows: Trajectory, goal: GoalRows, closed: BoolArray) -> FloatArray:
+    share = _ends(batch, rows, np.where(rows.ok, goal.share, np.nan)).astype(np.float32)
+    share[batch.per_transition(closed)] = np.nan
+    return share
+
+
+def _best(batch: Batch, share: FloatArray, missing: BoolArray) -> FloatArray:
+    """Largest share over the end rows of each rollout, 0 where no row could be judged, (M,) -> (N,) float32."""
+    best = np.zeros(batch.rollouts.n_rollouts, np.float32)
+    some = batch.rollouts.length > 0
+    if some.any():
+        best[some] = np.maximum.reduceat(np.nan_to_num(share), batch.rollouts.offsets[:-1][some])
+    best[missing] = np.nan
+    return best
+
+
+def _verdict(hit: BoolArray, missing: BoolArray) -> FloatArray:
+    return np.where(missing, np.nan, hit).astype(np.float32)
+
+
+def _divergence(batch: Batch, imagined: Trajectory, replayed: Trajectory) -> IntArray:
+    """First step whose replayed end row is not the imagined one, (N,); meaningful in exact environments."""
+    if not batch.adapter.spec.exact:
+        return np.full(batch.rollouts.n_rollouts, -1, np.int32)
+    differs = (_ends(batch, imagined, imagined.obs) != _ends(batch, replayed, replayed.obs)).any(axis=1)
+    known = _ends(batch, replayed, replayed.ok) & batch.rollouts.has_end & ~batch.unscorable
+    return first_step(batch, differs & known)

@@ -1,0 +1,66 @@
+"""Which rollouts are the same, and which share their start and instruction."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qualcheck.types import AnyArray, Rollouts
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _weights(size: int, salt: int) -> NDArray[np.uint64]:
+    """Odd 64-bit weights from the splitmix64 sequence, equal on every machine."""
+    with np.errstate(over="ignore"):
+        z = (np.arange(1, size + 1, dtype=np.uint64) + np.uint64(salt)) * _MIX
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return (z ^ (z >> np.uint64(31))) | np.uint64(1)
+
+
+def row_hash(rows: AnyArray, salt: int = 0) -> NDArray[np.uint64]:
+    """A 64-bit hash of each row's bytes, (R, ...) -> (R,)."""
+    flat = np.ascontiguousarray(rows).reshape(len(rows), -1) if len(rows) else rows.reshape(0, 1)
+    raw = flat.view(np.uint8).reshape(len(rows), -1)
+    lanes = raw.view(np.uint32) if raw.shape[1] % 4 == 0 and raw.shape[1] else raw
+    total = np.zeros(len(rows), np.uint64)
+    with np.errstate(over="ignore"):
+        for column, weight in enumerate(_weights(lanes.shape[1], salt)):
+            total += (lanes[:, column].astype(np.uint64) + np.uint64(1)) * weight
+        total = (total ^ (total >> np.uint64(29))) * _MIX
+    return total ^ (total >> np.uint64(32))
+
+
+def _text_hash(rollouts: Rollouts) -> NDArray[np.uint64]:
+    known: dict[str | None, int] = {None: 0}
+    for text in set(rollouts.instruction) - {None}:
+        raw = (text or "").encode("utf-8", "surrogatepass")
+        known[text] = zlib.crc32(raw) << 32 | zlib.adler32(raw)
+    return np.array([known[text] for text in rollouts.instruction], np.uint64)
+
+
+def cluster(rollouts: Rollouts) -> NDArray[np.int64]:
+    """Equal for rollouts with equal row 0 and instruction, (N,)."""
+    start = row_hash(rollouts.context_obs)
+    with np.errstate(over="ignore"):
+        mixed = (start ^ (_text_hash(rollouts) * _MIX)) * _MIX
+    return mixed.view(np.int64)
+
+
+def fingerprint(rollouts: Rollouts) -> NDArray[np.uint64]:
+    """Equal for rollouts with equal rows, actions and instruction, (N,)."""
+    longest = int(rollouts.length.max(initial=0)) + 2
+    place = _weights(longest, salt=7)
+    inside = np.arange(len(rollouts.obs)) - np.repeat(rollouts.row_offsets[:-1], np.diff(rollouts.row_offsets))
+    with np.errstate(over="ignore"):
+        rows = np.concatenate([[0], np.cumsum(row_hash(rollouts.obs) * place[inside], dtype=np.uint64)])
+        acts = np.concatenate([[0], np.cumsum(row_hash(rollouts.action, 3) * place[rollouts.step], dtype=np.uint64)])
+        rows, acts = rows.astype(np.uint64), acts.astype(np.uint64)
+        of_rows = rows[rollouts.row_offsets[1:]] - rows[rollouts.row_offsets[:-1]]
+        of_acts = acts[rollouts.offsets[1:]] - acts[rollouts.offsets[:-1]]
+        size = rollouts.length.astype(np.uint64) * _MIX
+        mixed: NDArray[np.uint64] = of_rows ^ (of_acts * _MIX) ^ _text_hash(rollouts) ^ size
+        return mixed

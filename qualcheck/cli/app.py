@@ -1,0 +1,76 @@
+"""The commands put together, and what is printed when one goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from typing import Annotated
+
+import typer
+
+import qualcheck
+from qualcheck.cli import demo, envs, filter, inspect, report, score
+from qualcheck.errors import QualcheckError
+
+app = typer.Typer(
+    name="qualcheck",
+    help="Replay imagined rollouts in the real simulator, score them, filter them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("score")(score.score)
+app.command("filter")(filter.filter_)
+app.command("report")(report.report)
+app.command("inspect")(inspect.inspect)
+app.command("envs")(envs.envs)
+app.command("demo")(demo.demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"qualcheck {qualcheck.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+def run() -> None:
+    """Run the command line; a user's mistake prints one red line and sets the exit code."""
+    warnings.showwarning = lambda message, *_rest, **_more: typer.secho(f"warning: {message}", fg="yellow", err=True)
+    try:
+        app()
+    except QualcheckError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output has gone
+        sys.exit(1)
+    except MemoryError:
+        _fail("not enough memory. Score fewer files at once.", 1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", 1)
+    except Exception as error:
+        if os.environ.get("QUALCHECK_TRACEBACK"):
+            traceback.print_exc()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"  # noqa: PTH119 - a name for a message, not a path
+        _fail(
+            f"this is a fault of qualcheck ({type(error).__name__} at {where}: {error}). "
+            "Please report it; QUALCHECK_TRACEBACK=1 shows more.",
+            1,
+        )
+
+
+def _fail(message: str, code: int) -> None:
+    typer.secho(f"error: {' '.join(message.split())}", fg="red", err=True)
+    sys.exit(code)

@@ -1,0 +1,42 @@
+"""`qualcheck envs`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+
+def envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the environments, their tasks and rules."""
+    from qualcheck.errors import QualcheckError
+    from qualcheck.registry import known, load
+
+    found: dict[str, Any] = {}
+    for name in sorted(known()):
+        try:
+            adapter = load(name)
+        except QualcheckError as error:
+            found[name] = {"unavailable": str(error)}
+            continue
+        found[name] = {
+            "version": adapter.spec.version,
+            "judging_grade": adapter.spec.judging_grade,
+            "restores": adapter.spec.restores,
+            "horizon": adapter.spec.horizon,
+            "blocks": {block.name: block.unit for block in adapter.spec.blocks},
+            "tasks": {level: list(tasks) for level, tasks in adapter.tasks().items()},
+            "rules": {rule.id: rule.text for rule in adapter.rules},
+        }
+        adapter.close()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    for name, facts in found.items():
+        if "unavailable" in facts:
+            typer.echo(f"{name}: {facts['unavailable']}")
+            continue
+        typer.echo(f"{name} {facts['version']}: judged {facts['judging_grade']}, {len(facts['rules'])} rules")
+        for level, tasks in facts["tasks"].items():
+            typer.echo(f"  {level:<9} {' '.join(tasks)}")

@@ -1,0 +1,95 @@
+"""`qualcheck score`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qualcheck.cli.progress import bar
+
+
+def score(
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT...", help="Files of rollouts.", show_default=False)],
+    env: Annotated[str, typer.Option("--env", help="Environment; see `qualcheck envs`.", show_default=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="RUN", help="Folder to create.", show_default=False)],
+    level: Annotated[
+        str | None,
+        typer.Option(help="real, rephrase, easy, hard, or any text. Default: the file's own word, else custom."),
+    ] = None,
+    generator: Annotated[str | None, typer.Option(help="Name of the model that imagined the rollouts.")] = None,
+    reference: Annotated[
+        list[Path] | None, typer.Option(metavar="REAL", help="Real rollouts to stand beside as control; repeatable.")
+    ] = None,
+    grade: Annotated[str | None, typer.Option(help="exact, strict or scaled:S. Default: the judging grade.")] = None,
+    start: Annotated[str, typer.Option(help="Rollouts start at a reset, anywhere (any), or as the file says.")] = (
+        "auto"
+    ),
+    last_action: Annotated[
+        str, typer.Option(help="Was the last action of each rollout executed or a filler? auto decides once per file.")
+    ] = "auto",
+    floors: Annotated[
+        int | None, typer.Option(metavar="N", help="Measure the floors on N starts instead of the shipped table.")
+    ] = None,
+    recheck: Annotated[
+        int, typer.Option(metavar="N", help="Transitions to step in the real simulator as well.")
+    ] = 1_000,
+    seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
+    trust_pickle: Annotated[
+        bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 when any rollout of the input is defective.")
+    ] = False,
+) -> None:
+    """Replay and check every transition, and write a run folder."""
+    from qualcheck.errors import NothingVerified, QualcheckError
+    from qualcheck.pipeline import score as run_score
+    from qualcheck.table import Run
+
+    options: dict[str, Any] = {
+        "level": level,
+        "generator": generator,
+        "grade": grade,
+        "start": start,
+        "last_action": last_action,
+        "floors": floors,
+        "recheck": recheck,
+        "seed": seed,
+        "trust_pickle": trust_pickle,
+        "strict": strict,
+    }
+    try:
+        with bar() as progress:
+            run = run_score(inputs, env, out, reference=reference or (), progress=progress, **options)
+    except (NothingVerified, QualcheckError):
+        if (out / "manifest.json").is_file() and strict:
+            typer.echo(summary(Run.open(out)))
+        raise
+    typer.echo(summary(run))
+
+
+def summary(run: Any) -> str:
+    """Five lines on what a run found."""
+    from qualcheck.cli.words import percent
+
+    results = run.manifest["results"]
+    counts, verified, passed = (results["counts"], results["counts"]["verified"], results["counts"]["passed"])
+    lines = [
+        f"{run.path}: {counts['rollouts']:,} rollouts, {counts['transitions']:,} transitions of {results['env']} "
+        f"in {run.manifest['run']['seconds']:.1f} s"
+    ]
+    for metric, title in (
+        ("goal_consistency", "goal consistency, imagined"),
+        ("goal_consistency_replayed", "goal consistency, replayed"),
+        ("transition_correctness", "transition correctness"),
+        ("dynamics_legality", "dynamics legality"),
+    ):
+        n = verified.get(metric, 0)
+        lines.append(f"  {title:<28}{percent(passed.get(metric, 0), n):>8}  of {n:,} verified")
+    referee = results["referee"]
+    lines.append(f"  {'checked in the simulator':<28}{referee['agreed']:,} of {referee['checked']:,} agree")
+    lines += [f"  note: {finding}" for finding in results["findings"]]
+    lines.append(f"next: qualcheck report {run.path}")
+    return "\n".join(lines)

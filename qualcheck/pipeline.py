@@ -1,0 +1,310 @@
+"""`score`: files in, a run folder out."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qualcheck import __version__
+from qualcheck.adapter import EnvAdapter
+from qualcheck.calibration import control_of_run, shipped_control
+from qualcheck.checks.flags import DEFECTS
+from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
+from qualcheck.io import Source, open_source
+from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
+from qualcheck.output import refuse_overlap, staged_folder
+from qualcheck.registry import load
+from qualcheck.scorepass import PassResult, Progress, Referee, relabel, run_pass
+from qualcheck.scoring import Labels
+from qualcheck.table import Run
+
+STARTS = ("auto", "reset", "any")
+LAST_ACTIONS = ("auto", "executed", "filler")
+PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "mujoco", "metaworld")
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Every parameter of a run, with its default; all of them stand in the manifest."""
+
+    level: str | None = None  # None: the file's own word, else "custom"
+    generator: str | None = None
+    grade: str | None = None  # None: the judging grade of the environment
+    start: str = "auto"
+    last_action: str = "auto"
+    floors: int | None = None  # starts to measure floors on; None: the shipped table
+    recheck: int = 1_000  # transitions stepped in the real simulator as well
+    seed: int = 0
+    trust_pickle: bool = False
+    strict: bool = False
+
+    def check(self, adapter: EnvAdapter) -> None:
+        """Raise UsageError for values that no run can have."""
+        for name, value, known in (("start", self.start, STARTS), ("last-action", self.last_action, LAST_ACTIONS)):
+            if value not in known:
+                raise UsageError(f"--{name} {value!r}; it is one of: {', '.join(known)}.")
+        if self.grade not in (None, adapter.spec.judging_grade):
+            raise UsageError(
+                f"--grade {self.grade!r}: this version judges {adapter.spec.id} at {adapter.spec.judging_grade!r} only."
+            )
+        if self.recheck < 0 or (self.floors is not None and self.floors < 1) or self.seed < 0:
+            raise UsageError("--recheck and --seed take a whole number from 0, --floors from 1.")
+
+
+@dataclass
+class _Inputs:
+    paths: list[Path]
+    sources: list[Source] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+
+
+def score(
+    inputs: str | Path | Sequence[str | Path],
+    env: str,
+    out: str | Path,
+    *,
+    reference: Sequence[str | Path] = (),
+    progress: Callable[[str, int], Progress] | None = None,
+    **options: Any,
+) -> Run:
+    """Replay and check every transition of the inputs, and write the run folder `out`.
+
+    Args:
+        inputs: files of rollouts; their format is found from their content.
+        env: id of the environment.
+        out: folder to create. It appears only when the run is complete.
+        reference: files of real rollouts, scored beside as the control.
+        progress: called with a title and a total, gives a function to advance by transitions.
+        options: fields of `ScoreOptions`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        DataError: an input cannot be used.
+        UsageError: options contradict each other, or `out` exists.
+        NothingVerified: every verdict is unverifiable. The run folder is written all the same.
+        SimulatorDisagreement: the fast engine differs from the simulator; nothing is written.
+    """
+    started = time.time()
+    paths = [Path(inputs)] if isinstance(inputs, (str, Path)) else [Path(path) for path in inputs]
+    real = [Path(reference)] if isinstance(reference, (str, Path)) else [Path(path) for path in reference]
+    out = Path(out)
+    try:
+        chosen = ScoreOptions(**options)
+    except TypeError as error:
+        raise UsageError(f"score: {error}. Options: {', '.join(ScoreOptions.__dataclass_fields__)}.") from error
+    if not paths:
+        raise UsageError("score needs at least one input file.")
+    adapter = load(env)
+    try:
+        chosen.check(adapter)
+        for path in [*paths, *real]:
+            if not path.exists():
+                raise DataError(f"{path}: no such file. Check the path.")
+        refuse_overlap(out, [*paths, *real])
+        with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher:
+            manifest = _write(adapter, paths, real, folder, chosen, hasher, progress)
+            manifest["run"] = _circumstances(started)
+            (folder / "manifest.json").write_text(dump(manifest), encoding="utf-8")
+    finally:
+        adapter.close()
+    run = Run.open(out)
+    _verdict(run, chosen)
+    return run
+
+
+def _write(
+    adapter: EnvAdapter,
+    paths: list[Path],
+    real: list[Path],
+    folder: Path,
+    options: ScoreOptions,
+    hasher: ThreadPoolExecutor,
+    progress: Callable[[str, int], Progress] | None,
+) -> dict[str, Any]:
+    """Score inputs and references into a folder; the manifest comes back for the caller to write last."""
+    before = [_stamp(path) for path in paths]
+    digests = [hasher.submit(sha256, path) for path in paths]
+    result, sources, labels = _score_all(adapter, paths, folder, options, progress)
+    control = None
+    if real:
+        (folder / "reference").mkdir()
+        _score_all(adapter, real, folder / "reference", options, None, level="real")
+        control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
+    control = control or shipped_control(adapter.spec)
+    for path, stamp in zip(paths, before, strict=True):
+        if _stamp(path) != stamp:
+            raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
+    total = _total(result)
+    results = {
+        "env": adapter.spec.id,
+        "env_version": adapter.spec.version,
+        "grade": adapter.spec.judging_grade,
+        "predicates": "intended",
+        "definitions": DEFINITIONS,
+        "calibration": None,
+        "parameters": {name: getattr(options, name) for name in ScoreOptions.__dataclass_fields__},
+        "reference": [str(path) for path in real],
+        "inputs": [
+            {
+                "path": str(path),
+                "sha256": digest.result(),
+                "bytes": path.stat().st_size,
+                "format": source.format,
+                "last_action": source.last_action,
+                "n_rollouts": source.n_rollouts,
+                "n_transitions": source.n_transitions,
+                "reward_reading": label.reading,
+            }
+            for path, digest, source, label in zip(paths, digests, sources, labels, strict=True)
+        ],
+        "counts": {
+            "rollouts": sum(tally.rollouts for tally in result.tallies),
+            "transitions": sum(tally.transitions for tally in result.tallies),
+            "clusters": result.clusters,
+            "simulator_steps": sum(tally.simulator_steps for tally in result.tallies),
+            "verified": dict(sorted(total["verified"].items())),
+            "passed": dict(sorted(total["passed"].items())),
+        },
+        "unverifiable": {metric: dict(sorted(codes.items())) for metric, codes in sorted(total["missing"].items())},
+        "rules": dict(sorted(total["rules"].items())),
+        "soft_rules": dict(sorted(total["soft"].items())),
+        "flags": result.flags,
+        "findings": _findings(sources, labels, result),
+        "referee": {
+            "checked": result.referee.checked,
+            "agreed": result.referee.agreed,
+            "refused_by_both": result.referee.refused_by_both,
+        },
+        "floors": _floors(adapter, sorted(result.tasks), options),
+        "control": control,
+        "simulator_versions": _versions(("minigrid", "mujoco", "metaworld")),
+        "tables": {name: sha256(folder / name) for name in ("transitions.parquet", "rollouts.parquet")},
+    }
+    return {"schema": SCHEMA, "results": results}
+
+
+def _score_all(
+    adapter: EnvAdapter,
+    paths: list[Path],
+    folder: Path,
+    options: ScoreOptions,
+    progress: Callable[[str, int], Progress] | None,
+    level: str | None = None,
+) -> tuple[PassResult, list[Source], list[Labels]]:
+    """One pass, or two where another reading of the reward turns out to fit an input better."""
+    sources = [
+        open_source(path, adapter.spec, index=index, last_action=options.last_action, trust_pickle=options.trust_pickle)
+        for index, path in enumerate(paths)
+    ]
+    labels = [
+        Labels(str(path), level or options.level, options.generator, options.start, source.longest, None)
+        for path, source in zip(paths, sources, strict=True)
+    ]
+    transitions = sum(source.n_transitions for source in sources)
+
+    def one_pass(labels: list[Labels]) -> PassResult:
+        advance = progress("scoring", transitions) if progress else None
+        referee = Referee.draw(transitions, options.recheck, options.seed)
+        return run_pass(adapter, sources, labels, folder, referee, advance)
+
+    result = one_pass(labels)
+    used = [next(iter(tally.reward_wrong), None) for tally in result.tallies]
+    labels = relabel(labels, result.preferred)
+    if used != result.preferred:
+        result = one_pass(labels)
+    return result, sources, labels
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def _total(result: PassResult) -> dict[str, Any]:
+    total: dict[str, Any] = {name: Counter() for name in ("verified", "passed", "rules", "soft")}
+    total["missing"] = {}
+    for tally in result.tallies:
+        for name in ("verified", "passed", "rules", "soft"):
+            total[name].update(getattr(tally, name))
+        for metric, codes in tally.unverifiable.items():
+            total["missing"].setdefault(metric, Counter()).update(codes)
+    return total
+
+
+def _findings(sources: list[Source], labels: list[Labels], result: PassResult) -> list[str]:
+    """What the user should know of the files, one line each."""
+    lines = []
+    for source, label, tally in zip(sources, labels, result.tallies, strict=True):
+        lines += [f"{source.path}: {finding}" for finding in source.findings]
+        if len(set(tally.reward_wrong.values())) > 1:
+            lines.append(f"{source.path}: rewards follow the {label.reading} reading of the tasks")
+    lines += [f"{count} rollouts: {name}" for name, count in result.flags.items()]
+    return lines
+
+
+def _floors(adapter: EnvAdapter, tasks: list[str], options: ScoreOptions) -> dict[str, Any]:
+    """No-op and random success of each task, shipped or measured now."""
+    table: dict[str, Any] = {}
+    horizon = adapter.spec.horizon
+    for task in tasks:
+        entry: dict[str, Any] = {"horizon": horizon, "source": "measured" if options.floors else "shipped"}
+        for number, policy in enumerate(("noop", "random")):
+            if options.floors:
+                rng = np.random.default_rng([options.seed, number])
+                entry[policy] = list(adapter.measure_floor(task, policy, horizon, options.floors, rng))
+            else:
+                known = adapter.floor(task, policy, horizon)
+                entry[policy] = list(known) if known else None
+        table[task] = entry
+    return table
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _circumstances(started: float) -> dict[str, Any]:
+    """What differs from run to run: command, versions, machine, time."""
+    return {
+        "command": sys.argv,
+        "qualcheck": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": _versions(PACKAGES),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(time.time() - started, 3),
+    }
+
+
+def _verdict(run: Run, options: ScoreOptions) -> None:
+    """Raise what a finished run still has to say through its exit code."""
+    results = run.manifest["results"]
+    verified = results["counts"]["verified"]
+    if not any(count for metric, count in verified.items() if metric != "reward"):
+        reasons = ", ".join(f"{k} {v}" for k, v in results["unverifiable"].get("transition_correctness", {}).items())
+        raise NothingVerified(
+            f"{run.path}: not one of {results['counts']['transitions']} transitions could be verified"
+            f"{f' ({reasons})' if reasons else ''}. See: qualcheck report {run.path}"
+        )
+    defects = {name: count for name, count in results["flags"].items() if name in DEFECTS}
+    if options.strict and defects:
+        listed = ", ".join(f"{count} {name}" for name, count in defects.items())
+        raise QualcheckError(f"{run.path}: --strict and the input has defects: {listed}.")

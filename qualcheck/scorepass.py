@@ -1,0 +1,213 @@
+"""One pass over the inputs of a run: batches in, the two tables of a folder out."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from qualcheck.adapter import EnvAdapter
+from qualcheck.checks.flags import as_lists
+from qualcheck.errors import SimulatorDisagreement
+from qualcheck.io import Source
+from qualcheck.scoring import Labels, Placer, Scored, Tally, score_batch
+from qualcheck.table import ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
+from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+
+BATCH = 32_768  # transitions; large enough for numpy, small enough for the cache
+Progress = Callable[[int], None]
+
+
+@dataclass
+class Referee:
+    """A random sample of transitions, stepped in the real simulator as well."""
+
+    at: IntArray  # sorted running index over all transitions of the pass
+    seed: int
+    checked: int = 0
+    agreed: int = 0
+    refused_by_both: int = 0
+
+    @classmethod
+    def draw(cls, transitions: int, sample: int, seed: int) -> Referee:
+        rng = np.random.default_rng(seed)
+        size = min(sample, transitions)
+        return cls(np.sort(rng.choice(transitions, size, replace=False)) if size else np.zeros(0, np.int64), seed)
+
+    def check(self, adapter: EnvAdapter, rollouts: Rollouts, scored: Scored, first: int, place: str) -> None:
+        """Compare the sampled transitions of one batch.
+
+        Raises:
+            SimulatorDisagreement: the kernel and the simulator differ on one.
+        """
+        low, high = np.searchsorted(self.at, [first, first + rollouts.n_transitions])
+        at = self.at[low:high] - first
+        if not len(at):
+            return
+        expected, code = scored.candidate[at], scored.replay_code[at]
+        actual, refused = adapter.referee(rollouts.start_obs[at], rollouts.action[at], self.seed)
+        same = np.where((code > 0) | (refused > 0), (code > 0) == (refused > 0), (expected == actual).all(axis=1))
+        self.checked += len(at)
+        self.agreed += int(same.sum())
+        self.refused_by_both += int(((code > 0) & (refused > 0)).sum())
+        if not same.all():
+            bad = at[np.argmin(same)]
+            number = rollouts.source_rollout[rollouts.rollout[bad]]
+            raise SimulatorDisagreement(
+                f"{place}: rollout {number} step {rollouts.step[bad]}: the fast engine and the real simulator disagree. No verdict of this run can be trusted; nothing was written. "
+                f"Please report it with the row {rollouts.start_obs[bad].tolist()} and action {rollouts.action[bad]}."
+            )
+
+
+@dataclass
+class PassResult:
+    tallies: list[Tally]  # one per input
+    preferred: list[str | None]  # per input, the reward reading that fits best
+    referee: Referee
+    tasks: set[str]
+    flags: dict[str, int]
+    clusters: int
+    findings: list[str] = field(default_factory=list)
+
+
+class _Background:
+    """Runs jobs one after another in a thread, so that writing overlaps with checking."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=4)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if self._error is None:
+                try:
+                    job()
+                except BaseException as error:  # handed to the caller by put() or close()
+                    self._error = error
+
+    def put(self, job: Callable[[], None]) -> None:
+        if self._error is not None:
+            raise self._error
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def run_pass(
+    adapter: EnvAdapter,
+    sources: Sequence[Source],
+    labels: Sequence[Labels],
+    folder: Path,
+    referee: Referee,
+    progress: Progress | None = None,
+) -> PassResult:
+    """Score every source into `folder`/transitions.parquet and rollouts.parquet."""
+    placer = Placer(adapter)
+    tallies = [Tally() for _ in sources]
+    parts: list[dict[str, Any]] = []
+    flags: list[dict[str, BoolArray]] = []
+    prints: list[AnyArray] = []
+    rollouts_done = transitions_done = 0
+    units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
+    metadata = {"qualcheck.schema": "1", "qualcheck.env": adapter.spec.id, **{f"unit.{k}": v for k, v in units.items()}}
+    tasks: set[str] = set()
+    writer = TableWriter(folder / "transitions.parquet", metadata)
+    background = _Background()
+    try:
+        for source, label, tally in zip(sources, labels, tallies, strict=True):
+            for rollouts in source.batches(BATCH):
+                scored = score_batch(adapter, rollouts, placer, label, tally)
+                referee.check(adapter, rollouts, scored, transitions_done, label.source)
+                columns = scored.transitions
+                columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
+                scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
+                background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
+                parts.append(scored.rollouts)
+                flags.append(scored.flags)
+                prints.append(scored.fingerprint)
+                rollouts_done += rollouts.n_rollouts
+                transitions_done += rollouts.n_transitions
+                tasks.update(scored.tasks)
+                if progress is not None:
+                    progress(rollouts.n_transitions)
+    finally:
+        background.close()
+    if not parts:
+        empty = _empty_columns(adapter)
+        writer.append(empty[0])
+        parts.append(empty[1])
+        flags.append({})
+        prints.append(np.zeros(0, np.uint64))
+    writer.close()
+    merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
+    duplicate = _duplicates(np.concatenate(prints))
+    if duplicate.any():
+        merged["duplicate"] = duplicate
+    _write_rollouts(folder / "rollouts.parquet", parts, merged, metadata)
+    clusters = len(np.unique(np.concatenate([np.asarray(part["cluster"]) for part in parts])))
+    return PassResult(
+        tallies,
+        [_preferred(tally) for tally in tallies],
+        referee,
+        tasks,
+        {name: int(values.sum()) for name, values in sorted(merged.items())},
+        clusters,
+    )
+
+
+def _preferred(tally: Tally) -> str | None:
+    """The reading with the fewest wrong rewards; the first of equals."""
+    return min(tally.reward_wrong, key=lambda name: tally.reward_wrong[name]) if tally.reward_wrong else None
+
+
+def _duplicates(prints: AnyArray) -> BoolArray:
+    """Rollouts equal to an earlier one, (N,)."""
+    repeated = np.ones(len(prints), bool)
+    repeated[np.unique(prints, return_index=True)[1]] = False
+    return repeated
+
+
+def _merge_flags(flags: list[dict[str, BoolArray]], sizes: list[int]) -> dict[str, BoolArray]:
+    names = sorted({name for part in flags for name in part})
+    return {
+        name: np.concatenate([part.get(name, np.zeros(size, bool)) for part, size in zip(flags, sizes, strict=True)])
+        for name in names
+    }
+
+
+def _write_rollouts(
+    path: Path, parts: list[dict[str, Any]], flags: Mapping[str, BoolArray], metadata: Mapping[str, str]
+) -> None:
+    table = pa.concat_tables([pa.table(part).cast(_schema(part)) for part in parts])
+    lists = pa.array(as_lists(dict(flags), table.num_rows), pa.list_(pa.string()))
+    table = table.append_column("flags", lists)
+    with TableWriter(path, metadata) as writer:
+        writer.append({name: table[name] for name in ROLLOUT_COLUMNS})
+
+
+def _schema(part: Mapping[str, Any]) -> pa.Schema:
+    return pa.schema([(name, ROLLOUT_COLUMNS[name]) for name in part])
+
+
+def _empty_columns(adapter: EnvAdapter) -> tuple[dict[str, Any], dict[str, Any]]:
+    blocks = {f"err_{block.name}": pa.float32() for block in adapter.spec.blocks}
+    steps = {name: pa.array([], kind) for name, kind in {**TRANSITION_COLUMNS, **blocks}.items()}
+    rollouts = {name: pa.array([], kind) for name, kind in ROLLOUT_COLUMNS.items() if name != "flags"}
+    return steps, rollouts
+
+
+def relabel(labels: Sequence[Labels], readings: Sequence[str | None]) -> list[Labels]:
+    """The labels with the reward reading of each input."""
+    return [replace(label, reading=reading) for label, reading in zip(labels, readings, strict=True)]

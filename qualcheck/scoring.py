@@ -1,0 +1,233 @@
+"""One batch of rollouts in, its rows of the score table out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from qualcheck.adapter import EnvAdapter
+from qualcheck.checks import correctness, flags, goals, identity, legality, reward
+from qualcheck.checks.batch import Batch, Codes, first_step, share
+from qualcheck.table import coded
+from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
+
+
+@dataclass
+class Tally:
+    """What a run counts over all batches."""
+
+    rollouts: int = 0
+    transitions: int = 0
+    verified: Counter[str] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
+    unverifiable: dict[str, Counter[str]] = field(default_factory=dict)
+    rules: Counter[str] = field(default_factory=Counter)
+    soft: Counter[str] = field(default_factory=Counter)
+    flags: Counter[str] = field(default_factory=Counter)
+    reward_wrong: Counter[str] = field(default_factory=Counter)
+    simulator_steps: int = 0
+
+    def verdicts(self, metric: str, values: FloatArray) -> None:
+        self.verified[metric] += int((~np.isnan(values)).sum())
+        self.passed[metric] += int((values > 0).sum())
+
+    def missing(self, metric: str, codes: Codes, mask: BoolArray) -> None:
+        self.unverifiable.setdefault(metric, Counter()).update(codes.counts(mask))
+
+
+class Placer:
+    """Tasks of instructions, each text placed once a run."""
+
+    def __init__(self, adapter: EnvAdapter) -> None:
+        self._adapter = adapter
+        self._texts: dict[str | None, int] = {}
+        self._placements: list[Placement] = []
+        self._goals: dict[tuple[str | None, bytes], int] = {}
+
+    def place(self, rollouts: Rollouts) -> tuple[list[Placement], IntArray]:
+        """The placements known so far and, for each rollout, which one is its own, (N,)."""
+        which = np.empty(rollouts.n_rollouts, np.int32)
+        for rollout, text in enumerate(rollouts.instruction):
+            goal = rollouts.goal[rollout] if rollouts.goal is not None else None
+            if goal is None:
+                number = self._texts.get(text, -1)
+                if number < 0:
+                    number = self._texts[text] = self._add(self._adapter.place(text))
+            else:
+                key = (text, goal.tobytes())
+                number = self._goals.get(key, -1)
+                if number < 0:
+                    number = self._goals[key] = self._add(self._adapter.place(text, goal))
+            which[rollout] = number
+        return list(self._placements), which
+
+    def _add(self, placement: Placement) -> int:
+        self._placements.append(placement)
+        return len(self._placements) - 1
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a file or the user says of all rollouts of one input."""
+
+    source: str
+    level: str | None
+    generator: str | None
+    start: str
+    longest: int
+    reading: str | None
+
+
+@dataclass(frozen=True)
+class Scored:
+    transitions: dict[str, Any]
+    rollouts: dict[str, Any]
+    flags: dict[str, BoolArray]
+    fingerprint: AnyArray  # (N,) uint64
+    candidate: AnyArray  # (M, O) simulated end rows under the first seeding
+    replay_code: IntArray  # (M,)
+    tasks: set[str]
+
+
+def score_batch(adapter: EnvAdapter, rollouts: Rollouts, placer: Placer, labels: Labels, tally: Tally) -> Scored:
+    """Run every check on a batch; rollout ids are local and shifted by the caller."""
+    placements, which = placer.place(rollouts)
+    batch = Batch(rollouts, adapter, placements, which)
+    reset = _starts(rollouts, labels.start)
+    tc = correctness.measure(batch)
+    dl = legality.measure(batch, reset)
+    gc = goals.measure(batch)
+    rw = reward.measure(batch, labels.reading)
+    found = flags.measure(batch, gc, rw, labels.longest)
+    fault = (tc.tc == 0) | (dl.dl == 0)
+
+    recorded = rollouts.length
+    verified_tc, verified_dl = batch.per_rollout_sum(~np.isnan(tc.tc)), batch.per_rollout_sum(~np.isnan(dl.dl))
+    strict_n = batch.per_rollout_sum(~np.isnan(tc.strict))
+    reward_n = batch.per_rollout_sum(~np.isnan(rw.error))
+    reward_right = (
+        reward.correct(rw.error, rollouts.reward) if rollouts.reward is not None else np.zeros(len(rw.error), bool)
+    )
+    nothing = np.full(rollouts.n_transitions, np.nan, np.float32)
+    no_rollout = np.full(rollouts.n_rollouts, np.nan, np.float32)
+    transitions: dict[str, Any] = {
+        "rollout": rollouts.rollout,
+        "step": rollouts.step,
+        "tc": tc.tc,
+        "tc_strict": tc.strict,
+        "tc_error": tc.error,
+        "tc_scaled": nothing,
+        "tc_scaled_state": nothing,
+        "skill": nothing,
+        "tc_code": coded(tc.code.names, tc.code.index),
+        "seeding": coded(tc.seeding.names, tc.seeding.index),
+        "dl": dl.dl,
+        "dl_rule": coded(dl.rule.names, dl.rule.index),
+        "reward_error": rw.error,
+        "goal_share": gc.share,
+        "goal_share_replayed": gc.share_replayed,
+        **{f"err_{name}": values for name, values in tc.blocks.items()},
+    }
+    table: dict[str, Any] = {
+        "rollout": np.arange(rollouts.n_rollouts, dtype=np.int32),
+        "source": _constant(labels.source, rollouts.n_rollouts),
+        "source_rollout": rollouts.source_rollout.astype(np.int32),
+        "source_step": rollouts.source_step.astype(np.int32),
+        "env": _constant(adapter.spec.id, rollouts.n_rollouts),
+        "level": _labelled(labels.level, rollouts.level, "custom", rollouts.n_rollouts),
+        "generator": _labelled(labels.generator, rollouts.generator, "", rollouts.n_rollouts),
+        "instruction": pa.array(rollouts.instruction, pa.string()),
+        "task": coded([p.task for p in placements] or [""], which),
+        "task_released": coded([p.task_released for p in placements] or [""], which),
+        "start": coded(["cut", "reset"], reset),
+        "length": recorded.astype(np.int32),
+        "gc_imagined": gc.imagined,
+        "gc_replayed": gc.replayed,
+        "gc_imagined_released": gc.imagined_released,
+        "gc_replayed_released": gc.replayed_released,
+        "gc_code": coded(gc.code.names, gc.code.index),
+        "consistency": gc.consistency,
+        "consistency_replayed": gc.consistency_replayed,
+        "trivial": gc.trivial,
+        "trivial_released": gc.trivial_released,
+        "correctness": share(batch.per_rollout_sum(tc.tc == 1), verified_tc),
+        "correctness_strict": share(batch.per_rollout_sum(tc.strict == 1), strict_n),
+        "legality": share(batch.per_rollout_sum(dl.dl == 1), verified_dl),
+        "dl_row0": dl.row0,
+        "dl_row0_rule": coded(dl.row0_rule.names, dl.row0_rule.index),
+        "coverage_tc": share(verified_tc, recorded),
+        "coverage_dl": share(verified_dl, recorded),
+        "scaled_error": no_rollout,
+        "skill": no_rollout,
+        "reward_consistency": share(batch.per_rollout_sum(reward_right), reward_n),
+        "first_fault_step": first_step(batch, fault),
+        "first_divergence_step": gc.divergence,
+        "cluster": identity.cluster(rollouts),
+    }
+    _count(tally, batch, tc, dl, gc, rw, found)
+    tasks = {placements[number].task for number in np.unique(which)} - {""}
+    return Scored(
+        transitions,
+        table,
+        found,
+        identity.fingerprint(rollouts),
+        batch.replay.candidates[0],
+        batch.replay.code,
+        tasks,
+    )
+
+
+def _starts(rollouts: Rollouts, start: str) -> BoolArray:
+    """Which rollouts start at a reset, (N,): the file's word, unless the user's is stronger."""
+    if start == "auto" and rollouts.is_reset is not None:
+        return rollouts.is_reset
+    return np.full(rollouts.n_rollouts, start != "any")
+
+
+def _constant(text: str, size: int) -> pa.DictionaryArray:
+    return coded([text], np.zeros(size, np.int32))
+
+
+def _labelled(given: str | None, own: list[str] | None, default: str, size: int) -> Any:
+    if given is not None:
+        return _constant(given, size)
+    return pa.array(own, pa.string()) if own is not None else _constant(default, size)
+
+
+def _count(
+    tally: Tally,
+    batch: Batch,
+    tc: correctness.Correctness,
+    dl: legality.LegalityScores,
+    gc: goals.GoalScores,
+    rw: reward.RewardScores,
+    found: Mapping[str, BoolArray],
+) -> None:
+    tally.rollouts += batch.rollouts.n_rollouts
+    tally.transitions += batch.rollouts.n_transitions
+    tally.simulator_steps += batch.replay.simulator_steps
+    for metric, values in (
+        ("transition_correctness", tc.tc),
+        ("dynamics_legality", dl.dl),
+        ("dynamics_legality_row0", dl.row0),
+        ("goal_consistency", gc.imagined),
+        ("goal_consistency_replayed", gc.replayed),
+    ):
+        tally.verdicts(metric, values)
+    if batch.rollouts.reward is not None:
+        tally.verified["reward"] += int((~np.isnan(rw.error)).sum())
+        tally.passed["reward"] += int(reward.correct(rw.error, batch.rollouts.reward).sum())
+    tally.missing("transition_correctness", tc.code, np.isnan(tc.tc))
+    tally.missing("dynamics_legality", dl.unverifiable, np.isnan(dl.dl))
+    tally.missing("goal_consistency", gc.code, np.isnan(gc.imagined))
+    tally.missing("goal_consistency_replayed", gc.code, np.isnan(gc.replayed))
+    tally.rules.update(dl.rule.counts(dl.dl == 0))
+    tally.rules.update(dl.row0_rule.counts(dl.row0 == 0))
+    tally.soft.update({name: int(broken.sum()) for name, broken in dl.soft.items() if broken.any()})
+    tally.flags.update({name: int(values.sum()) for name, values in found.items()})
+    tally.reward_wrong.update(rw.wrong)
