@@ -1,3 +1,38 @@
-"""qualcheck: is an imagined rollout true? Replay it in the real simulator and see."""
+"""qualcheck: is an imagined rollout true? Replay it in the real simulator and see.
+
+The verbs of the command line are functions here, with the same options:
+
+    run = qualcheck.score("babyai_imaginary_hard.npy", env="babyai", out="run", level="hard")
+    qualcheck.filter("run", out="kept.parquet", min_consistency=1)
+    print(qualcheck.report(["run"], format="md"))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from qualcheck.filtering import filter_run as filter
+    from qualcheck.inspection import inspect
+    from qualcheck.pipeline import score
+    from qualcheck.reporting import report
+
+__all__ = ["__version__", "filter", "inspect", "report", "score"]
+
+_VERBS = {
+    "score": ("qualcheck.pipeline", "score"),
+    "filter": ("qualcheck.filtering", "filter_run"),
+    "report": ("qualcheck.reporting", "report"),
+    "inspect": ("qualcheck.inspection", "inspect"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Verbs are imported when first used, so that `import qualcheck` stays light."""
+    if name not in _VERBS:
+        raise AttributeError(f"module 'qualcheck' has no attribute {name!r}")
+    module, attribute = _VERBS[name]
+    return getattr(import_module(module), attribute)

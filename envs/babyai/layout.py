@@ -45,24 +45,24 @@ FIRST, LAST, DOOR_COLUMN = 1, 6, 7  # interior rows and columns; the door stands
 class Fields:
     """Rows column by column as small integers, with what an integer cannot say."""
 
-    value: AnyArray  # (17, R) int8; 0 where the number is not an integer that fits
+    value: AnyArray  # (17, R) int8; -1, which no field allows, where the number is not an integer of 0..127
     finite: BoolArray  # (R,)
-    integral: BoolArray  # (R,) every field is an integer of at most three digits
+    integral: BoolArray  # (R,) every number of the row is an integer
 
 
 def fields(obs: AnyArray) -> Fields:
     """The rows as integers, (R, 17) -> Fields. Non-finite or fractional numbers are marked, never rounded."""
-    if obs.dtype.kind in "iub":
-        wide = np.ascontiguousarray(obs.T)
-        fits: BoolArray = (wide >= 0) & (wide <= 127)
-        value = np.where(fits, wide, 0).astype(np.int8)
-        return Fields(value, np.ones(len(obs), bool), np.logical_and.reduce(fits, axis=0))
-    columns = np.ascontiguousarray(obs.T)
     with np.errstate(invalid="ignore", over="ignore"):
-        value = columns.astype(np.int8)
-        same = value == columns
+        small = obs.astype(np.int8)
+        same = small == obs
+    value = np.ascontiguousarray(small.T)  # (17, R)
+    whole = np.ones(len(obs), bool)
     if same.all():
-        everything = np.ones(len(obs), bool)
-        return Fields(value, everything, everything)
-    value[~same] = 0
-    return Fields(value, np.isfinite(columns).all(axis=0), same.all(axis=0))
+        return Fields(value, whole, whole)
+    value[~same.T] = -1
+    if obs.dtype.kind in "iub":
+        return Fields(value, whole, whole)
+    finite: BoolArray = np.logical_and.reduce(np.isfinite(obs), axis=1)
+    with np.errstate(invalid="ignore"):
+        integral: BoolArray = np.logical_and.reduce(np.rint(obs) == obs, axis=1)
+    return Fields(value, finite, integral & finite)

@@ -1,0 +1,247 @@
+"""BabyAI of ImagineBench for qualcheck: exact replay by the kernel, refereed by MiniGrid."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from qualcheck.envs.babyai import goals, kernel, reward, rules
+from qualcheck.envs.babyai.layout import (
+    ACTIONS,
+    AGENT_COL,
+    AGENT_ROW,
+    BALL_COLOUR,
+    BOX_COLOUR,
+    CARRIED_COLOUR,
+    CARRIED_TYPE,
+    CODE_SIZE,
+    COLUMNS,
+    DOOR_COL,
+    DOOR_COLOUR,
+    DOOR_ROW,
+    DOOR_STATE,
+    HORIZON,
+    KEY_COLOUR,
+    LOCKED,
+    OBS_SIZE,
+    Fields,
+    fields,
+)
+from qualcheck.envs.babyai.reset_rules import RESET_LAWS, first_broken_at_reset
+from qualcheck.spec import ActionSpec, Block, EnvSpec
+from qualcheck.types import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    GoalRows,
+    IntArray,
+    Legality,
+    OpenLoop,
+    Placement,
+    Replay,
+    Rollouts,
+    Trajectory,
+)
+
+UNIT = "wrong fields"
+SPEC = EnvSpec(
+    id="babyai",
+    version=f"rules {rules.RULES_VERSION}",
+    blocks=(
+        Block("ball", (BALL_COLOUR, BALL_COLOUR + 1, BALL_COLOUR + 2), UNIT),
+        Block("box", (BOX_COLOUR, BOX_COLOUR + 1, BOX_COLOUR + 2), UNIT),
+        Block("key", (KEY_COLOUR, KEY_COLOUR + 1, KEY_COLOUR + 2), UNIT),
+        Block("door", (DOOR_COLOUR, DOOR_ROW, DOOR_COL, DOOR_STATE), UNIT),
+        Block("agent", (AGENT_ROW, AGENT_COL), UNIT),
+        Block("carried", (CARRIED_TYPE, CARRIED_COLOUR), UNIT),
+    ),
+    obs_size=OBS_SIZE,
+    code_size=CODE_SIZE,
+    action=ActionSpec("discrete", len(ACTIONS)),
+    step_seconds=None,
+    horizon=HORIZON,
+    judging_grade="exact",
+    restores="exact",
+    codes=kernel.CODES,
+    columns=COLUMNS,
+)
+
+
+class Stepped:
+    """The recorded rows of a batch decoded once, and the true row after each action."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self.rows = fields(rollouts.obs)
+        self.code = kernel.takeable(self.rows)  # (R,) int8
+        self.action = kernel.actions(rollouts.action)  # (M,) int8
+        by_row = np.full(len(rollouts.obs), -1, np.int8)
+        by_row[rollouts.row] = self.action
+        self.by_row = by_row  # (R,) action taken in each row, -1 where none
+
+    @cached_property
+    def after(self) -> AnyArray:
+        return kernel.step(self.rows.value, self.by_row)  # (17, R)
+
+    @cached_property
+    def legal(self) -> BoolArray:
+        """Rows a real state can have, (R,)."""
+        return np.asarray((self.code == 0) & rules.carried_agrees(self.rows.value))
+
+
+@dataclass
+class _Latest:
+    of: weakref.ref[Rollouts]
+    stepped: Stepped
+
+
+class BabyAI:
+    """Adapter of the BabyAI environment; see `qualcheck.adapter.EnvAdapter` for what each method promises."""
+
+    spec = SPEC
+    rules = rules.RULES
+
+    def __init__(self) -> None:
+        self._latest: _Latest | None = None
+
+    def _stepped(self, rollouts: Rollouts) -> Stepped:
+        if self._latest is None or self._latest.of() is not rollouts:
+            self._latest = _Latest(weakref.ref(rollouts), Stepped(rollouts))
+        return self._latest.stepped
+
+    def takeable(self, obs: AnyArray) -> IntArray:
+        return kernel.takeable(fields(obs))
+
+    def replay(self, rollouts: Rollouts) -> Replay:
+        stepped = self._stepped(rollouts)
+        code = np.where(stepped.action < 0, np.int8(kernel.BAD_ACTION), np.int8(0))
+        code[stepped.code[rollouts.row] != 0] = kernel.ILLEGAL_START
+        end = np.ascontiguousarray(stepped.after.T)[rollouts.row]  # (M, 17)
+        return Replay(end[np.newaxis], ("exact",), code, int((code == 0).sum()))
+
+    def open_loop(self, rollouts: Rollouts) -> OpenLoop:
+        n, action = rollouts.n_rollouts, self._stepped(rollouts).action
+        offsets = rollouts.offsets + np.arange(n + 1)
+        out = np.zeros((int(offsets[-1]), OBS_SIZE), np.int8)  # (M+N, 17)
+        ok = np.zeros(len(out), bool)
+        if not n or not len(rollouts.obs):
+            return OpenLoop(Trajectory(out, offsets, ok), np.full(n, kernel.ILLEGAL_START, np.int8))
+        order = np.argsort(-rollouts.length, kind="stable")
+        length = rollouts.length[order]
+        first = fields(rollouts.obs[rollouts.first_row[order]])
+        good = (kernel.takeable(first) == 0) & (length + rollouts.has_final[order] > 0)
+        code = np.where(good, np.int8(0), np.int8(kernel.ILLEGAL_START))
+        state = first.value.copy()
+        kind, colour = rules.carried(state)
+        state[CARRIED_TYPE], state[CARRIED_COLOUR] = kind, colour
+        row, taken = offsets[:-1][order], rollouts.offsets[:-1][order]
+        out[row], ok[row] = state.T, good
+        for t in range(int(length[0])):
+            active = int(np.searchsorted(-length, -t, side="left"))  # rollouts longer than t stand first
+            chosen = action[taken[:active] + t]
+            code[:active][(chosen < 0) & (code[:active] == 0)] = kernel.BAD_ACTION
+            state = kernel.step(state[:, :active], chosen)
+            out[row[:active] + t + 1] = state.T
+            ok[row[:active] + t + 1] = code[:active] == 0
+        back = np.empty_like(code)
+        back[order] = code
+        return OpenLoop(Trajectory(out, offsets, ok), back)
+
+    def legality(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> Legality:
+        stepped = self._stepped(rollouts)
+        value, row = stepped.rows.value, rollouts.row
+        context = fields(rollouts.context_obs)
+        comparable = kernel.takeable(context) == 0  # (N,)
+        suspect = _suspects(rollouts, stepped, context)  # (S,) transitions that may break a rule
+        rule = np.zeros(rollouts.n_transitions, np.int16)
+        if len(suspect):
+            rollout, start = rollouts.rollout[suspect], row[suspect]
+            end = fields(rollouts.end_obs[suspect])
+            case = rules.Case(value[:, start], end, context.value[:, rollout], stepped.action[suspect])
+            known = stepped.action[suspect] >= 0
+            found = rules.first_broken(case, comparable[rollout], stepped.legal[start] & known)
+            found[(found == 0) & ~known] = -1
+            rule[suspect] = found
+        rule[~rollouts.has_end] = -1
+        soft = {
+            "step.over_horizon": rollouts.step + rollouts.source_step[rollouts.rollout] >= HORIZON,
+            "step.chain_break": np.isin(np.arange(rollouts.n_transitions), rollouts.break_at),
+        }
+        return Legality(rule, self._reset_rules(rollouts, placements, which), soft)
+
+    def _reset_rules(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> AnyArray:
+        if not len(rollouts.obs):
+            return np.full(rollouts.n_rollouts, -1, np.int16)
+        stepped, row = self._stepped(rollouts), rollouts.first_row
+        found = first_broken_at_reset(stepped.rows.value[:, row], stepped.legal[row], placements, which)
+        found[found > 0] += len(rules.RULES) - len(RESET_LAWS)  # they stand last
+        found[rollouts.length + rollouts.has_final == 0] = -1
+        if rollouts.is_reset is not None:
+            found[~rollouts.is_reset] = -1
+        return found
+
+    def place(self, instruction: str | None, goal: AnyArray | None = None) -> Placement:  # noqa: ARG002  # no goal arrays
+        from qualcheck.envs.babyai import text
+
+        return text.place(instruction)
+
+    def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:
+        return goals.evaluate(rows, placements, which)
+
+    def reward(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
+        return reward.recompute(rollouts, placements, which)
+
+    def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:  # noqa: ARG002  # exact
+        from qualcheck.envs.babyai import simulator
+
+        return simulator.referee(obs, action)
+
+    def make_env(self, task: str, predicates: str = "intended", **options: Any) -> Any:
+        from qualcheck.envs.babyai import simulator
+
+        return simulator.BabyAIEnv(task, predicates, **options)
+
+    def tasks(self) -> dict[str, tuple[str, ...]]:
+        return goals.TASKS
+
+    def floor(self, task: str, policy: str, horizon: int) -> tuple[int, int] | None:
+        from qualcheck.envs.babyai import floors
+
+        return floors.shipped(task, policy, horizon)
+
+    def measure_floor(
+        self, task: str, policy: str, horizon: int, episodes: int, rng: np.random.Generator
+    ) -> tuple[int, int]:
+        from qualcheck.envs.babyai import floors
+
+        return floors.measure(task, policy, horizon, episodes, rng)
+
+    def close(self) -> None:
+        self._latest = None
+
+
+def _suspects(rollouts: Rollouts, stepped: Stepped, context: Fields) -> IntArray:
+    """Transitions that can break a hard rule: all others show the true row after a known action, in context.
+
+    Looks at neighbouring rows without gathering them, since nearly all transitions of real data end here.
+    """
+    value, row = stepped.rows.value, rollouts.row
+    odd = np.zeros(len(rollouts.obs), bool)  # (R,) by start row
+    here, after = value[:, 1:], stepped.after[:, :-1]
+    for column in range(OBS_SIZE):
+        odd[:-1] |= here[column] != after[column]
+    odd[:-1] |= ~stepped.legal[1:]
+    rows_each = np.diff(rollouts.row_offsets)
+    for column in (BALL_COLOUR, BOX_COLOUR, KEY_COLOUR, DOOR_COLOUR, DOOR_ROW, DOOR_COL):
+        odd[:-1] |= here[column] != np.repeat(context.value[column], rows_each)[1:]
+    locked = np.repeat(context.value[DOOR_STATE] == LOCKED, rows_each)[1:]
+    odd[:-1] |= (here[DOOR_STATE] == LOCKED) & ~locked
+    suspect = odd[row] | (stepped.action < 0)
+    suspect[rollouts.break_at] = True
+    suspect &= rollouts.has_end
+    found: IntArray = np.flatnonzero(suspect)
+    return found

@@ -1,0 +1,209 @@
+"""Which task an instruction names.
+
+The benchmark's own sentences come first, with case, spaces and punctuation folded. Failing that, a sentence may differ
+in politeness, articles and adverbs, in single slips of the keyboard, in the order "next to the Y put the X", or be one
+of a few more wordings; it is placed only if all readings agree on one task with one set of objects. Words that could
+turn the meaning (not, close, or, then ...) are never skipped, so a sentence with one too many is left unplaced.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+from qualcheck.envs.babyai.layout import COLOURS, TYPES
+from qualcheck.types import Placement
+
+NO_INSTRUCTION = Placement("", "", code="no_instruction")
+UNKNOWN = Placement("", "", code="unknown_instruction")
+AMBIGUOUS = Placement("", "", code="ambiguous_instruction")
+
+MAX_CHARACTERS = 2_000  # twenty times the longest sentence of the benchmark
+MAX_WORDS = 40
+MAX_READINGS = 16
+SPELLINGS = {"gray": "grey", "goto": "go to", "pickup": "pick up", "centre": "center", "towards": "toward"}
+SLOT = "#"  # stands for a colour in a folded sentence; no word can contain it
+NAMED_TYPES = {"type": TYPES, "type1": TYPES[:3], "type2": TYPES}  # a door can be a landmark but not be moved
+
+Words = tuple[str, ...]
+Goal = tuple[str, Words]  # task and params
+Form = tuple[str, tuple[str | int, ...]]  # task and params, a number standing for the n-th colour of the sentence
+
+
+def words(text: str) -> Words:
+    """The words of a text: lower case, no punctuation, one spelling."""
+    folded = unicodedata.normalize("NFKC", text).casefold().replace("'", "").replace("’", "")
+    found = re.findall(r"[^\W_]+", folded)
+    return tuple(" ".join(SPELLINGS.get(word, word) for word in found).split())
+
+
+def _split_colours(sentence: Words) -> tuple[Words, Words]:
+    shape = tuple(SLOT if word in COLOURS else word for word in sentence)
+    return shape, tuple(word for word in sentence if word in COLOURS)
+
+
+def _reduce(sentence: Words) -> Words:
+    book = _book()
+    for opening in book["openings"]:
+        if sentence[: len(opening)] == opening:
+            sentence = sentence[len(opening) :]
+    return tuple(word for word in sentence if word not in book["skipped"])
+
+
+def _kinds(task: str) -> dict[str, Words]:
+    return {**NAMED_TYPES, "type": TYPES[:3]} if task == "pickup" else NAMED_TYPES
+
+
+def _forms(task: str, template: str) -> Iterator[tuple[Words, Form]]:
+    """Each way to fill the types of a template, colours still open."""
+    names = re.findall(r"{(\w+)}", template)
+    kinds = [name for name in names if name.startswith("type")]
+    colours = [name for name in names if name.startswith("color")]
+    for choice in itertools.product(*(_kinds(task)[kind] for kind in kinds)):
+        given = dict(zip(kinds, choice, strict=True))
+        slots = dict.fromkeys(colours, COLOURS[0])
+        shape, _ = _split_colours(words(template.format(**given, **slots)))
+        params: list[str | int] = []
+        for number in ("", "1", "2"):
+            if f"color{number}" in colours:
+                params += [colours.index(f"color{number}"), given.get(f"type{number}", "door")]
+        yield shape, (task, tuple(params))
+
+
+def _fronted(template: str) -> str | None:
+    """The template with its landmark first: "next to the Y put the X"."""
+    parts = re.fullmatch(r"(.*{type1})(.*{type2})(.*)", template)
+    return None if parts is None else f"{parts[2]} {parts[1]} {parts[3]}"
+
+
+@cache
+def _book() -> dict[str, Any]:
+    text = files("qualcheck.envs.babyai").joinpath("instructions.json").read_text(encoding="utf-8")
+    book: dict[str, Any] = json.loads(text)
+    return {**book, "skipped": frozenset(book["skipped"]), "openings": [words(text) for text in book["openings"]]}
+
+
+@cache
+def _tables() -> tuple[dict[Words, set[Form]], dict[Words, set[Form]], dict[Words, list[Words]], dict[int, Words]]:
+    """Exact shapes, reduced shapes, reduced shapes by what they name, and known words by length."""
+    book = _book()
+    exact: dict[Words, set[Form]] = {}
+    loose: dict[Words, set[Form]] = {}
+    vocabulary = {*COLOURS, *TYPES, *book["skipped"], *itertools.chain(*book["openings"])}
+    for task, kept in book["tasks"].items():
+        own = [kept["canonical"], *kept["recorded"], *kept["rephrased"]]
+        more = [*own, *book["other"][task]]
+        for template in own:
+            for shape, form in _forms(task, template):
+                exact.setdefault(shape, set()).add(form)
+        for template in [*more, *filter(None, map(_fronted, more))]:
+            for shape, form in _forms(task, template):
+                loose.setdefault(_reduce(shape), set()).add(form)
+                vocabulary.update(shape)
+    naming: dict[Words, list[Words]] = {}
+    for shape in loose:
+        naming.setdefault(_names(shape), []).append(shape)
+    lengths: dict[int, list[str]] = {}
+    for word in sorted(vocabulary - {SLOT}):
+        lengths.setdefault(len(word), []).append(word)
+    return exact, loose, naming, {length: tuple(known) for length, known in lengths.items()}
+
+
+def _names(shape: Words) -> Words:
+    return tuple(word for word in shape if word == SLOT or word in TYPES)
+
+
+def _one_slip(word: str, meant: str) -> bool:
+    """Whether one letter is missing, doubled up, exchanged with its neighbour or, in a long word, another one.
+
+    The first letter must be right, and in a short word a letter may not be another one: "bake" is not "take" and
+    "bell" is not "ball".
+    """
+    if word[0] != meant[0]:
+        return False
+    if len(word) == len(meant):
+        wrong = [place for place, pair in enumerate(zip(word, meant, strict=True)) if pair[0] != pair[1]]
+        if len(wrong) == 1:
+            return len(meant) >= 6
+        first, last = wrong[0], wrong[-1]
+        return len(wrong) == 2 and last == first + 1 and word[first] == meant[last] and word[last] == meant[first]
+    short, long = sorted((word, meant), key=len)
+    return any(long[:place] + long[place + 1 :] == short for place in range(1, len(long)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _spellings(word: str) -> Words:
+    """The known words a word may stand for: itself, or every one that is a slip away."""
+    known = _tables()[3]
+    if word in known.get(len(word), ()):
+        return (word,)
+    if len(word) < 3 or not word.isascii():
+        return ()
+    near = itertools.chain.from_iterable(known.get(len(word) + more, ()) for more in (-1, 0, 1))
+    return tuple(meant for meant in near if len(meant) >= 3 and _one_slip(word, meant))
+
+
+def _readings(sentence: Words) -> list[Words]:
+    choices = [_spellings(word) for word in sentence]
+    count = 1
+    for choice in choices:
+        count *= len(choice)
+    return [] if count > MAX_READINGS else list(itertools.product(*choices))
+
+
+def _fill(forms: Iterable[Form], colours: Words) -> set[Goal]:
+    return {
+        (task, tuple(colours[part] if isinstance(part, int) else part for part in params)) for task, params in forms
+    }
+
+
+def _inside(part: Words, whole: Words) -> bool:
+    rest = iter(whole)
+    return all(word in rest for word in part)
+
+
+def _decide(goals: set[Goal]) -> Placement:
+    if len(goals) > 1:
+        return AMBIGUOUS
+    ((task, params),) = goals
+    return Placement(task, task, params)
+
+
+@lru_cache(maxsize=1 << 16)
+def place(instruction: str | None) -> Placement:
+    """The task of an instruction with its colours and types in the order of their roles, or the code why there is none.
+
+    `params` is (colour, type) for goto, open and pickup, (colour, type, colour, type) for putnext with the object to
+    move first, and () elsewhere.
+    """
+    if instruction is None or not instruction.strip():
+        return NO_INSTRUCTION
+    if len(instruction.strip()) > MAX_CHARACTERS:
+        return UNKNOWN
+    sentence = words(instruction)
+    if not sentence:
+        return NO_INSTRUCTION
+    if len(sentence) > MAX_WORDS:
+        return UNKNOWN
+    exact, loose, naming, _ = _tables()
+    shape, colours = _split_colours(sentence)
+    if shape in exact:
+        return _decide(_fill(exact[shape], colours))
+    found: set[Goal] = set()
+    partial: set[Goal] = set()
+    for reading in _readings(sentence):
+        shape, colours = _split_colours(_reduce(reading))
+        found |= _fill(loose.get(shape, ()), colours)
+        if shape and not found:
+            for whole in naming.get(_names(shape), ()):
+                if _inside(shape, whole):
+                    partial |= _fill(loose[whole], colours)
+    if found:
+        return _decide(found)
+    return AMBIGUOUS if len(partial) > 1 else UNKNOWN

@@ -1,0 +1,5 @@
+"""`python -m qualcheck`."""
+
+from qualcheck.cli import main
+
+main()

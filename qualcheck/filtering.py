@@ -1,0 +1,442 @@
+"""`filter`: a run folder and its inputs in, the rollouts worth keeping out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from qualcheck import __version__
+from qualcheck.cut import cut
+from qualcheck.errors import DataError, UsageError
+from qualcheck.filters.decide import MODES, Decision, decide
+from qualcheck.filters.pieces import Pieces
+from qualcheck.filters.quantile import Cutoff
+from qualcheck.filters.reasons import LABELS
+from qualcheck.filters.threshold import Limits
+from qualcheck.io import Source, open_source
+from qualcheck.io.canonical import CanonicalWriter
+from qualcheck.io.like_input import CUTOFFS_KEY, write_like_input
+from qualcheck.manifest import dump, sha256
+from qualcheck.output import refuse_overlap
+from qualcheck.registry import load
+from qualcheck.spec import EnvSpec
+from qualcheck.table import Run
+from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+
+BATCH = 65_536  # transitions
+SCHEMA = 1
+UNDECIDED = (0.1, 0.9)  # share of restarts that reach the goal, where that is a share
+
+
+@dataclass(frozen=True)
+class FilterOptions(Limits):
+    """Every parameter of a filtering, with its default; all of them stand in OUT.filter.json."""
+
+    mode: Any = "rollouts"
+    top_fraction: float | None = None
+    like_input: bool = False
+
+    def check(self, exact: bool) -> None:
+        """Raise UsageError for values that no filtering can have."""
+        if self.mode not in MODES:
+            raise UsageError(f"--mode {self.mode!r}; it is one of: {', '.join(MODES)}.")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name.startswith("min_") and value is not None and not 0 <= value <= 1:
+                raise UsageError(f"--{option.name.replace('_', '-')} {value}; it is a share from 0 to 1.")
+        if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
+            raise UsageError(f"--top-fraction {self.top_fraction}; it is a share above 0, up to 1.")
+        if self.max_scaled_error is not None and exact:
+            raise UsageError("--max-scaled-error: this environment is judged exactly; use --min-correctness.")
+        if self.max_scaled_error is not None and not self.max_scaled_error >= 0:
+            raise UsageError(f"--max-scaled-error {self.max_scaled_error}; it is a number from 0.")
+
+
+@dataclass(frozen=True)
+class FilterResult:
+    """What was written and why; `report` is what OUT.filter.json holds."""
+
+    out: Path
+    report: dict[str, Any]
+    lines: list[str] = field(default_factory=list)  # for the user, one finding each
+
+
+@dataclass(frozen=True)
+class _Input:
+    path: Path
+    recorded: dict[str, Any]  # its entry in the manifest
+    index: int
+    first: int  # running index of its first rollout
+    selected: bool
+
+
+def filter_run(
+    run: str | Path,
+    out: str | Path,
+    *,
+    input_path: str | Path | None = None,
+    trust_pickle: bool = False,
+    **options: Any,
+) -> FilterResult:
+    """Keep what passes of a scored run, and write it as `out`.
+
+    Beside `out` stand `out`.filter.json (parameters, cut-offs, counts by reason, hashes) and `out`.decisions.parquet
+    (one row a rollout of the run). The three appear under their names only when complete, `out` last. A filtering
+    that keeps nothing still writes an empty set.
+
+    Args:
+        run: folder written by `score`.
+        out: file to create: canonical Parquet, or with `like_input` the layout of the input.
+        input_path: where an input lies now, if it moved; in a run over several inputs, also the only one to keep from.
+        trust_pickle: load pickles with numpy's own loader.
+        options: fields of `FilterOptions`.
+
+    Raises:
+        DataError: the run is incomplete, or an input is missing or not the file that was scored.
+        UsageError: options contradict each other, or `out` exists, is an input or lies in the run folder.
+    """
+    run, out = Path(run), Path(out)
+    try:
+        chosen = FilterOptions(**options)
+    except TypeError as error:
+        raise UsageError(f"filter: {error}. Options: {', '.join(f.name for f in fields(FilterOptions))}.") from error
+    opened = Run.open(run)
+    results = opened.manifest["results"]
+    adapter = load(results["env"])
+    spec = adapter.spec
+    adapter.close()
+    chosen.check(spec.exact)
+    inputs = _inputs(results, run, None if input_path is None else Path(input_path))
+    selected = [entry for entry in inputs if entry.selected]
+    if chosen.like_input and len(selected) != 1:
+        raise UsageError(
+            f"--like-input: {run} scored {len(inputs)} inputs and one file has one layout. Name one with --input PATH, "
+            "or leave --like-input out for a single canonical file."
+        )
+    _refuse(out, run, [entry.path for entry in inputs])
+    for entry in selected:
+        _same_file(entry, run)
+    sources = [_open(entry, spec, trust_pickle) for entry in selected]
+    rollouts, offsets, decision = _decide(opened, inputs, sources, chosen, spec.exact)
+    report = _report(opened, run, inputs, chosen, decision, rollouts, offsets)
+    with _staged(out) as stage:
+        data = stage / out.name
+        tag = {CUTOFFS_KEY: dump(_recorded(chosen, decision.cutoffs)).strip()} if decision.cutoffs else {}
+        if chosen.like_input and sources[0].format != "canonical":
+            kept = _of_input(decision.pieces, rollouts["rollout"], selected[0])
+            write_like_input(sources[0], kept, data, tag)
+        else:
+            _write_canonical(data, spec, selected, sources, decision.pieces, rollouts, tag)
+        report["output"] = {"name": out.name, "sha256": sha256(data), "format": _format(chosen, sources)}
+        (stage / f"{out.name}.filter.json").write_text(dump(report), encoding="utf-8")
+        _write_decisions(stage / f"{out.name}.decisions.parquet", rollouts["rollout"], decision, offsets)
+    return FilterResult(out, report, _lines(out, report, decision))
+
+
+def _inputs(results: Mapping[str, Any], run: Path, moved: Path | None) -> list[_Input]:
+    entries: list[dict[str, Any]] = results["inputs"]
+    first = np.concatenate([[0], np.cumsum([entry["n_rollouts"] for entry in entries])]).tolist()
+    paths = [Path(entry["path"]) for entry in entries]
+    chosen: int | None = None
+    if moved is not None:
+        if not moved.is_file():
+            raise UsageError(f"--input {moved}: no such file.")
+        digest = sha256(moved)
+        same = [i for i, entry in enumerate(entries) if entry["sha256"] == digest]
+        if not same:
+            raise DataError(
+                f"--input {moved}: not a file that {run} scored; its sha256 begins {digest[:12]}, scored were "
+                f"{', '.join(entry['sha256'][:12] for entry in entries)}. Score it again."
+            )
+        chosen = same[0]
+        paths[chosen] = moved
+    return [
+        _Input(path, entry, i, first[i], chosen in (None, i))
+        for i, (path, entry) in enumerate(zip(paths, entries, strict=True))
+    ]
+
+
+def _refuse(out: Path, run: Path, inputs: list[Path]) -> None:
+    refuse_overlap(out, [*inputs, run])
+    folded = str(out.resolve()).casefold()
+    for path in inputs:
+        if str(path.resolve()).casefold() == folded:
+            raise UsageError(f"-o {out}: differs from the input {path} in case only. Choose another output.")
+    if out.exists() or out.is_symlink():
+        raise UsageError(f"-o {out} exists already; nothing is overwritten. Remove it or choose another name.")
+
+
+def _same_file(entry: _Input, run: Path) -> None:
+    if not entry.path.is_file():
+        raise DataError(
+            f"{entry.path}: no such file; {run} scored it there. If it moved: qualcheck filter {run} --input PATH"
+        )
+    digest = sha256(entry.path)
+    if digest != entry.recorded["sha256"]:
+        raise DataError(
+            f"{entry.path}: changed since {run} scored it; its sha256 begins {digest[:12]}, it was "
+            f"{entry.recorded['sha256'][:12]}. Score it again, or name the file that was scored with --input PATH."
+        )
+
+
+def _open(entry: _Input, spec: EnvSpec, trust_pickle: bool) -> Source:
+    decided = entry.recorded["last_action"]
+    return open_source(
+        entry.path,
+        spec,
+        index=entry.index,
+        last_action=decided if decided in ("executed", "filler") else "auto",
+        trust_pickle=trust_pickle,
+    )
+
+
+_SCORES = (
+    "correctness",
+    "legality",
+    "coverage_tc",
+    "coverage_dl",
+    "consistency",
+    "consistency_replayed",
+    "scaled_error",
+)
+
+
+def _decide(
+    run: Run, inputs: list[_Input], sources: list[Source], options: FilterOptions, exact: bool
+) -> tuple[dict[str, AnyArray], IntArray, Decision]:
+    """Read the score columns and judge them: rollout columns, (N+1,) offsets, decision."""
+    table = run.rollouts([*_SCORES, "rollout", "task", "trivial", "flags", "length", "gc_replayed", "start"])
+    rollouts: dict[str, AnyArray] = {name: table[name].to_numpy() for name in (*_SCORES, "rollout", "gc_replayed")}
+    rollouts["task"] = np.asarray(table["task"].to_pylist(), dtype=str)
+    rollouts["start"] = np.asarray(table["start"].to_pylist(), dtype=str)
+    rollouts["trivial"] = pc.cast(table["trivial"], pa.float32()).to_numpy(zero_copy_only=False)
+    rollouts["broken"] = _has_flag(table["flags"], "chain_break")
+    rollouts["length"] = table["length"].to_numpy().astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(rollouts["length"])]).astype(np.int64)
+    transitions: dict[str, AnyArray] = {}
+    if options.mode != "rollouts":
+        names = ("tc", "dl", "tc_scaled", "goal_share", "goal_share_replayed")
+        steps = run.transitions(names)
+        if steps.num_rows != offsets[-1]:
+            raise DataError(
+                f"{run.path}: transitions.parquet has {steps.num_rows} rows, rollouts.parquet counts {offsets[-1]}. "
+                "Score the input again."
+            )
+        transitions = {name: steps[name].to_numpy() for name in names}
+    eligible = np.zeros(table.num_rows, bool)
+    known: dict[str, Cutoff] = {}
+    selected = [entry for entry in inputs if entry.selected]
+    for entry, source in zip(selected, sources, strict=True):
+        eligible |= _inside(rollouts["rollout"], entry)
+        known.update(_known_cutoffs(source, options))
+    limits = Limits(**{part.name: getattr(options, part.name) for part in fields(Limits)})
+    decision = decide(
+        rollouts,
+        transitions,
+        offsets,
+        mode=options.mode,
+        limits=limits,
+        fraction=options.top_fraction,
+        known=known,
+        exact=exact,
+        candidate=eligible,
+    )
+    return rollouts, offsets, decision
+
+
+def _has_flag(column: pa.ChunkedArray, name: str) -> BoolArray:
+    lists = column.combine_chunks()
+    hit = np.zeros(len(lists), bool)
+    flat, parent = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
+    hit[parent[pc.equal(flat, name).to_numpy(zero_copy_only=False).astype(bool)]] = True
+    return hit
+
+
+def _inside(rollout: IntArray, entry: _Input) -> BoolArray:
+    inside: BoolArray = (rollout >= entry.first) & (rollout < entry.first + entry.recorded["n_rollouts"])
+    return inside
+
+
+def _of_input(pieces: Pieces, rollout: IntArray, entry: _Input) -> Pieces:
+    """The pieces of one input, their rollouts counted within it."""
+    mine = pieces.select(_inside(rollout[pieces.rollout], entry))
+    return Pieces(rollout[mine.rollout].astype(np.int64) - entry.first, mine.start, mine.stop)
+
+
+def _recorded(options: FilterOptions, cutoffs: Mapping[str, Cutoff]) -> dict[str, Any]:
+    return {
+        "mode": options.mode,
+        "top_fraction": options.top_fraction,
+        "cutoffs": {task: asdict(cutoff) for task, cutoff in sorted(cutoffs.items())},
+    }
+
+
+def _known_cutoffs(source: Source, options: FilterOptions) -> dict[str, Cutoff]:
+    """Cut-offs of an earlier filtering that wrote this input with the same best share."""
+    import json
+
+    text = source.metadata.get(CUTOFFS_KEY)
+    if options.top_fraction is None or not isinstance(text, str):
+        return {}
+    try:
+        earlier = json.loads(text)
+        if earlier["top_fraction"] != options.top_fraction:
+            return {}
+        return {task: Cutoff(**cutoff) for task, cutoff in earlier["cutoffs"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{source.path}: its record of an earlier filtering cannot be read ({error}).") from error
+
+
+def _write_canonical(
+    path: Path,
+    spec: EnvSpec,
+    inputs: list[_Input],
+    sources: list[Source],
+    pieces: Pieces,
+    rollouts: Mapping[str, AnyArray],
+    tag: Mapping[str, str],
+) -> None:
+    writer = CanonicalWriter(path, spec, dict(tag))
+    for entry, source in zip(inputs, sources, strict=True):
+        kept = _of_input(pieces, rollouts["rollout"], entry)
+        length = np.full(entry.recorded["n_rollouts"], -1, np.int64)
+        reset = np.ones(len(length), bool)
+        mine = _inside(rollouts["rollout"], entry)
+        length[rollouts["rollout"][mine] - entry.first] = rollouts["length"][mine]
+        reset[rollouts["rollout"][mine] - entry.first] = rollouts["start"][mine] == "reset"
+        done = 0
+        for batch in source.batches(BATCH, extras=True):
+            here = kept.select(slice(*np.searchsorted(kept.rollout, [done, done + batch.n_rollouts])))
+            local = here.rollout - done
+            _same_length(batch, local, length[here.rollout], source)
+            if batch.is_reset is None:
+                batch = replace(batch, is_reset=reset[done : done + batch.n_rollouts])
+            if len(here):
+                writer.append(cut(batch, local, here.start, here.stop))
+            done += batch.n_rollouts
+    writer.close()
+
+
+def _same_length(batch: Rollouts, local: IntArray, length: IntArray, source: Source) -> None:
+    wrong = np.flatnonzero(batch.length[local] != length)
+    if len(wrong):
+        at = wrong[0]
+        raise DataError(
+            f"{source.path}: rollout {batch.source_rollout[local[at]]} has {batch.length[local[at]]} transitions, the "
+            f"run counted {length[at]}. It was read by another version; score it again."
+        )
+
+
+def _format(options: FilterOptions, sources: list[Source]) -> str:
+    return sources[0].format if options.like_input else "canonical"
+
+
+def _write_decisions(path: Path, rollout: IntArray, decision: Decision, offsets: IntArray) -> None:
+    n = len(offsets) - 1
+    length = decision.pieces.stop - decision.pieces.start
+    table = pa.table(
+        {
+            "rollout": pa.array(rollout, pa.int32()),
+            "kept": pa.array(decision.rollout_reason == 0),
+            "reason": pa.array(np.asarray(LABELS)[decision.rollout_reason], pa.string()),
+            "pieces": pa.array(np.bincount(decision.pieces.rollout, minlength=n), pa.int32()),
+            "transitions_kept": pa.array(
+                np.bincount(decision.pieces.rollout, weights=length, minlength=n).astype(np.int32)
+            ),
+        }
+    )
+    pq.write_table(table, path, store_schema=False)
+
+
+def _report(
+    run: Run,
+    folder: Path,
+    inputs: list[_Input],
+    options: FilterOptions,
+    decision: Decision,
+    rollouts: Mapping[str, AnyArray],
+    offsets: IntArray,
+) -> dict[str, Any]:
+    replayed = decision.scores["consistency_replayed"]
+    if options.mode == "rollouts":
+        replayed = rollouts["gc_replayed"][decision.pieces.rollout]
+    elif run.manifest["results"]["grade"] == "exact":
+        replayed = np.where(np.isnan(replayed), np.nan, replayed >= 1)
+    low, high = UNDECIDED
+    return {
+        "schema": SCHEMA,
+        "parameters": {**asdict(options), "min_coverage": options.coverage},
+        "top_fraction": _recorded(options, decision.cutoffs) if options.top_fraction is not None else None,
+        "rollouts": _counts(decision.rollout_reason),
+        "transitions": _counts(decision.transition_reason),
+        "pieces": len(decision.pieces),
+        "kept_replay": {
+            "reaches_goal": int((replayed > high).sum()),
+            "fails": int((replayed < low).sum()),
+            "undecided": int(((replayed >= low) & (replayed <= high)).sum()),
+            "unverifiable": int(np.isnan(replayed).sum()),
+        },
+        "inputs": [
+            {"path": str(entry.path), "sha256": entry.recorded["sha256"], "selected": entry.selected}
+            for entry in inputs
+        ],
+        "run": {"path": str(folder), "manifest_sha256": sha256(folder / "manifest.json")},
+        "versions": {"qualcheck": __version__, **{name: version(name) for name in ("numpy", "pyarrow")}},
+    }
+
+
+def _counts(reason: IntArray) -> dict[str, Any]:
+    count = np.bincount(reason, minlength=len(LABELS)).tolist()
+    dropped = {label: n for label, n in zip(LABELS[1:], count[1:], strict=True) if n}
+    return {"all": len(reason), "kept": count[0], "dropped": dropped}
+
+
+def _lines(out: Path, report: Mapping[str, Any], decision: Decision) -> list[str]:
+    lines = []
+    for what in ("rollouts", "transitions"):
+        counts = report[what]
+        dropped = ", ".join(f"{n} {reason}" for reason, n in counts["dropped"].items()) or "none"
+        lines.append(f"kept {counts['kept']} of {counts['all']} {what}; dropped: {dropped}")
+    replay = report["kept_replay"]
+    lines.append(
+        f"of {report['pieces']} kept, {replay['fails']} fail the goal in replay"
+        + (f", {replay['undecided']} undecided" if replay["undecided"] else "")
+        + (f", {replay['unverifiable']} unverifiable" if replay["unverifiable"] else "")
+    )
+    if any(cutoff.column == "correctness" for cutoff in decision.cutoffs.values()):
+        lines.append(
+            "the best share is ranked by correctness, since exact environments have no scaled error; ties stay"
+        )
+    if not report["pieces"]:
+        lines.append(f"nothing passed: {out} holds an empty set")
+    return lines
+
+
+@contextlib.contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """A folder beside `out` whose files take their names when the block ends well, the one named as `out` last."""
+    parent = out.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise UsageError(f"-o {out}: cannot write there ({error.strerror}). Choose another output.") from error
+    try:
+        yield stage
+        files = sorted(stage.iterdir(), key=lambda path: path.name == out.name)
+        for path in files:
+            path.replace(parent / path.name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)

@@ -1,0 +1,397 @@
+"""Pickles as data: numpy arrays, plain containers, text and numbers come out, and nothing is ever run.
+
+The C unpickler is given inert stand-ins for the few numpy constructors that arrays need. What they return only
+remembers its arguments. Once the stream has ended, the stand-ins are checked and turned into arrays over the
+bytes already in memory, so no state of the file ever reaches numpy's own `__setstate__`.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import mmap
+import pickle
+import re
+import threading
+import warnings
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from qualcheck.errors import DataError
+from qualcheck.io.opcodes import SAFE_TUPLES, Malformed, scan
+
+MAX_DEPTH = 200  # containers inside containers
+_PLAIN_DTYPE = re.compile(r"(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|O[48]?|[SU][1-9][0-9]{0,8})")
+_ATOMS = frozenset({str, bytes, bytearray, int, float, bool, complex, type(None)})
+_TEXT_ONLY = frozenset({str})
+
+
+class TrustedPickleWarning(UserWarning):
+    """A pickle was loaded with numpy's own loader, which can run code."""
+
+
+class _Inert:
+    """Refuses every attribute that an unpickler might set."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise Malformed(f"sets the attribute {name!r} of a constructor")
+
+
+class _Dtype(_Inert):
+    __slots__ = ("spec", "state")
+    spec: str
+    state: Any
+
+    def __init__(self, spec: str) -> None:
+        object.__setattr__(self, "spec", spec)
+        object.__setattr__(self, "state", None)
+
+    def __setstate__(self, state: Any) -> None:
+        if self.state is not None or type(state) is not tuple:
+            raise Malformed("sets the state of a dtype twice or to something odd")
+        object.__setattr__(self, "state", state)
+
+
+class _Array(_Inert):
+    __slots__ = ("parts",)
+    parts: tuple[Any, ...] | None  # (data, dtype, shape, order, axis order)
+
+    def __init__(self, parts: tuple[Any, ...] | None) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    def __setstate__(self, state: Any) -> None:
+        if self.parts is not None or type(state) is not tuple or len(state) != 5 or state[0] not in (0, 1):
+            raise Malformed("sets the state of an array twice or to something odd")
+        _, shape, dtype, fortran, data = state
+        object.__setattr__(self, "parts", (data, dtype, shape, "F" if fortran is True or fortran == 1 else "C", None))
+
+
+class _Scalar(_Inert):
+    __slots__ = ("data", "dtype")
+    data: Any
+    dtype: Any
+
+    def __init__(self, dtype: Any, data: Any) -> None:
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "data", data)
+
+
+class _NdarrayName(_Inert):
+    __slots__ = ()
+
+
+class _DtypeName(_Inert):
+    __slots__ = ()
+
+    def __call__(self, spec: Any = None, align: Any = False, copy: Any = False) -> _Dtype:
+        if type(spec) is not str or not _PLAIN_DTYPE.fullmatch(spec):
+            shown = repr(spec[:40]) if type(spec) is str else f"made from {type(spec).__name__}"
+            raise Malformed(f"has an array of dtype {shown}; only plain numbers, text, bytes and objects are read")
+        return _Dtype(spec)
+
+
+class _Reconstruct(_Inert):
+    __slots__ = ()
+
+    def __call__(self, kind: Any, shape: Any, code: Any) -> _Array:
+        if type(kind) is not _NdarrayName:
+            raise Malformed("rebuilds an array of a class of its own")
+        return _Array(None)
+
+
+class _FromBuffer(_Inert):
+    __slots__ = ()
+
+    def __call__(self, data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
+        return _Array((data, dtype, shape, order, axes))
+
+
+class _ScalarName(_Inert):
+    __slots__ = ()
+
+    def __call__(self, dtype: Any, data: Any) -> _Scalar:
+        return _Scalar(dtype, data)
+
+
+class _Encode(_Inert):
+    __slots__ = ()
+
+    def __call__(self, text: Any, encoding: Any) -> bytes:
+        if type(text) is not str or encoding not in ("latin1", "latin-1"):
+            raise Malformed("encodes something other than text as latin-1")
+        return text.encode("latin1")
+
+
+class _Plain(_Inert):
+    """Builds one built-in container from another, as old pickle protocols spell sets and bytearrays."""
+
+    __slots__ = ("kind",)
+    kind: str
+
+    def __init__(self, kind: str) -> None:
+        object.__setattr__(self, "kind", kind)
+
+    def __call__(self, *parts: Any) -> Any:
+        kinds = tuple(type(part) for part in parts)
+        if self.kind in ("set", "frozenset") and kinds in ((), (list,), (tuple,)):
+            return set(*parts) if self.kind == "set" else frozenset(*parts)
+        if self.kind == "OrderedDict" and kinds == ():
+            return {}  # a plain dict keeps its order too, and carries no attributes to tamper with
+        if self.kind == "OrderedDict" and kinds == (list,):
+            return dict(*parts)  # the form of protocols 0 and 1
+        if self.kind in ("bytes", "bytearray") and kinds == ():
+            return b"" if self.kind == "bytes" else bytearray()
+        if self.kind == "bytearray" and kinds == (bytes,):
+            return bytearray(*parts)
+        if self.kind == "bytearray" and kinds == (str, str) and parts[1] in ("latin1", "latin-1"):
+            return bytearray(parts[0], "latin1")
+        if self.kind == "complex" and kinds == (float, float):
+            return complex(*parts)
+        raise Malformed(f"builds a {self.kind} from something odd")
+
+
+_NUMPY = {
+    "multiarray": {"_reconstruct": _Reconstruct(), "scalar": _ScalarName()},
+    "numeric": {"_frombuffer": _FromBuffer()},
+}
+_ALLOWED: dict[tuple[str, str], _Inert] = {
+    ("numpy", "ndarray"): _NdarrayName(),
+    ("numpy", "dtype"): _DtypeName(),
+    ("_codecs", "encode"): _Encode(),
+    ("collections", "OrderedDict"): _Plain("OrderedDict"),
+    **{
+        (f"numpy.{core}.{module}", name): builder
+        for core in ("core", "_core")
+        for module, names in _NUMPY.items()
+        for name, builder in names.items()
+    },
+    **{
+        (module, kind): _Plain(kind)
+        for module in ("builtins", "__builtin__")
+        for kind in ("set", "frozenset", "bytes", "bytearray", "complex")
+    },
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, stream: Any, path: Path | str) -> None:
+        super().__init__(stream, encoding="latin1")  # the text of Python 2 arrays is their bytes
+        self._path = path
+
+    def find_class(self, module: str, name: str) -> Any:
+        builder = _ALLOWED.get((module, name))
+        if builder is None:
+            raise DataError(
+                f"{self._path}: the pickle names {module[:80]}.{name[:80]}, which plain data (numpy arrays, lists, "
+                "dicts, text, numbers) never need; it was refused before anything ran. If you know who made the file "
+                "and trust them, add --trust-pickle"
+            )
+        return builder
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise Malformed("holds a persistent id, which plain data never need")
+
+
+def load_pickle(source: BinaryIO | bytes, path: Path | str) -> Any:
+    """The plain data of one pickle; arrays lie over the bytes read and may be read-only.
+
+    Args:
+        source: a file open at the pickle's first byte, or its bytes.
+        path: the name that errors give.
+
+    Raises:
+        DataError: the pickle names anything but numpy arrays and plain containers, or is corrupt. Nothing ran.
+    """
+    try:
+        if isinstance(source, bytes):
+            tuples = scan(source)
+            stream: BinaryIO = io.BytesIO(source)
+        else:
+            stream = source
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as view:
+                tuples = scan(view, stream.tell())
+        return _on_deep_stack(lambda: _Resolver().resolve(_Unpickler(stream, path).load()), tuples)
+    except DataError:
+        raise
+    except Malformed as error:
+        raise _corrupt(path, str(error)) from None
+    except RecursionError as error:
+        raise _corrupt(path, "nests its containers too deeply") from error
+    # the unpickler raises nearly any exception on bytes that are not what they claim
+    except Exception as error:
+        raise _corrupt(path, f"is not readable ({type(error).__name__})") from error
+
+
+def _corrupt(path: Path | str, what: str) -> DataError:
+    return DataError(
+        f"{path}: the pickle {what}. Expected a whole pickle of numpy arrays and plain containers. "
+        "Copy the file again, or, if you trust who made it, add --trust-pickle"
+    )
+
+
+def _on_deep_stack(work: Any, tuples: int) -> Any:
+    """Run in a thread whose stack can hash that many nested tuples; hashing them recurses in C, unchecked."""
+    if tuples <= SAFE_TUPLES:
+        return work()
+    if tuples > 20_000_000:
+        raise Malformed(f"builds {tuples} tuples, more than this version takes on")
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.extend((True, work()))
+        except BaseException as error:
+            outcome.extend((False, error))
+
+    before = threading.stack_size((8 << 20) + (tuples * 128 + 4095) // 4096 * 4096)
+    try:
+        thread = threading.Thread(target=run)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    if not outcome[0]:
+        raise outcome[1]
+    return outcome[1]
+
+
+class _Resolver:
+    """Turns stand-ins into arrays in one pass; a value that appears twice comes out once."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, tuple[Any, Any]] = {}  # id -> (value kept alive, result)
+        self._open: set[int] = set()
+
+    def resolve(self, value: Any, depth: int = 0) -> Any:
+        kind = type(value)
+        if kind in _ATOMS:
+            return value
+        key = id(value)
+        if key in self._done:
+            return self._done[key][1]
+        if key in self._open:
+            raise Malformed("holds a container that contains itself")
+        if depth > MAX_DEPTH:
+            raise Malformed("nests its containers too deeply")
+        self._open.add(key)
+        result = self._result(kind, value, depth + 1)
+        self._open.discard(key)
+        self._done[key] = (value, result)
+        return result
+
+    def _result(self, kind: type, value: Any, depth: int) -> Any:
+        if kind is list:
+            if set(map(type, value)) - _TEXT_ONLY:
+                value[:] = [self.resolve(item, depth) for item in value]
+            return value
+        if kind is dict:
+            return {self.resolve(k, depth): self.resolve(v, depth) for k, v in value.items()}
+        if kind is tuple:
+            return tuple([self.resolve(item, depth) for item in value])
+        if kind is set or kind is frozenset:
+            return kind([self.resolve(item, depth) for item in value])
+        if kind is _Array:
+            return self._array(value, depth)
+        if kind is _Scalar:
+            return self._scalar(value)
+        if kind is _Dtype:
+            return _dtype(value)
+        raise Malformed("leaves a bare constructor where data should be")
+
+    def _array(self, value: _Array, depth: int) -> np.ndarray[Any, Any]:
+        if value.parts is None:
+            raise Malformed("holds an array without contents")
+        data, stand_in, shape, order, axes = value.parts
+        dtype = _dtype(stand_in)
+        if type(shape) is not tuple or len(shape) > 32 or not all(type(n) is int and n >= 0 for n in shape):
+            raise Malformed("holds an array with an impossible shape")
+        if order not in ("C", "F", "K") or (order == "K") != (axes is not None):
+            raise Malformed("holds an array in an unknown memory order")
+        count = math.prod(shape)
+        if dtype.hasobject:
+            if type(data) is not list or len(data) != count:
+                raise Malformed("holds an object array whose items do not match its shape")
+            items = self.resolve(data, depth)
+            flat = np.fromiter(items, dtype=object, count=count)
+        else:
+            if type(data) is str:
+                data = data.encode("latin1")
+            if type(data) not in (bytes, bytearray) or len(data) != count * dtype.itemsize:
+                raise Malformed("holds an array whose bytes do not match its shape")
+            flat = np.frombuffer(data, dtype) if count else np.zeros(0, dtype)
+        array = flat.reshape(shape, order="F" if order == "F" else "C")
+        if axes is not None:
+            if type(axes) is not tuple or sorted(axes) != list(range(len(shape))):
+                raise Malformed("holds an array with an impossible axis order")
+            array = array.transpose(axes)
+        return array
+
+    def _scalar(self, value: _Scalar) -> Any:
+        dtype = _dtype(value.dtype)
+        data = value.data.encode("latin1") if type(value.data) is str else value.data
+        if dtype.hasobject or type(data) is not bytes or len(data) != dtype.itemsize:
+            raise Malformed("holds a number whose bytes do not match its dtype")
+        return np.frombuffer(data, dtype)[0]
+
+
+def _dtype(value: Any) -> np.dtype[Any]:
+    if type(value) is not _Dtype:
+        raise Malformed("holds an array without a dtype")
+    try:
+        dtype = np.dtype(value.spec)
+    except TypeError as error:
+        raise Malformed(f"has an array of dtype {value.spec!r}, which this machine lacks") from error
+    if value.state is None:
+        return dtype
+    if len(value.state) != 8 or value.state[0] != 3:
+        raise Malformed("holds a dtype with metadata or of an unknown version")
+    _, order, subarray, names, members, itemsize, _, _ = value.state
+    if not (subarray is names is members is None) or type(order) is not str or order not in ("<", ">", "=", "|"):
+        raise Malformed("holds a structured dtype, which plain data never need")
+    if itemsize not in ((dtype.itemsize,) if dtype.kind in "SU" else (-1,)):
+        raise Malformed("holds a dtype whose size contradicts its name")
+    return dtype if order == "|" else dtype.newbyteorder(order)
+
+
+def load_npy(path: Path | str, trust: bool = False) -> Any:
+    """The contents of one .npy file: an array, or the object that a 0-d object array holds.
+
+    Numbers are mapped from the disk, not read. With `trust`, pickles go to numpy's own loader and a
+    `TrustedPickleWarning` is given.
+
+    Raises:
+        DataError: no readable .npy, or its pickle is refused.
+    """
+    with Path(path).open("rb") as stream:
+        try:
+            version = np.lib.format.read_magic(stream)
+            read_header = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read_header(stream)
+            if not dtype.hasobject:
+                return np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, MemoryError) as error:
+            raise DataError(
+                f"{path}: the .npy header or its data cannot be read ({error}). Is the file whole? Copy it again"
+            ) from error
+        if trust:
+            warnings.warn(
+                f"{path}: loaded as a trusted pickle; code in it, if any, has run",
+                TrustedPickleWarning,
+                stacklevel=3,
+            )
+            try:
+                array = np.load(path, allow_pickle=True)
+            # a trusted pickle runs code of its own, which may raise anything
+            except Exception as error:
+                raise _corrupt(path, f"is not readable ({type(error).__name__}: {error})") from error
+        else:
+            array = load_pickle(stream, path)
+    if not isinstance(array, np.ndarray) or array.dtype != object or array.size != math.prod(shape):
+        raise _corrupt(path, "is not the object array that the header announces")
+    return array.reshape(()).item() if array.size == 1 else array
