@@ -21,8 +21,8 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.rollout)
 
-    def select(self, keep: AnyArray) -> Pieces:
-        """The pieces under a mask or index."""
+    def select(self, keep: AnyArray | slice) -> Pieces:
+        """The pieces under a mask, index or slice."""
         return Pieces(self.rollout[keep], self.start[keep], self.stop[keep])
 
 
@@ -77,7 +77,8 @@ def piece_scores(
     stopped = _count(np.isnan(transitions["goal_share_replayed"]), first, last) > 0
     replayed[stopped & (replayed < 1)] = np.nan  # the replay ended inside the piece before the goal was reached
     after_hole = pieces.start > 0
-    follows = exact & (right == length) & ~broken[pieces.rollout]
+    judged = (_count(np.isnan(share), first, last) == 0) | (consistency == 1)
+    follows = exact & (right == length) & judged & ~broken[pieces.rollout]
     before = share[np.maximum(first - 1, 0)]  # the end row before the piece is the piece's row 0
     at_hole = np.where(broken[pieces.rollout] | np.isnan(before), np.nan, before >= 1)
     return {

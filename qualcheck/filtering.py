@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from qualcheck.filters.decide import MODES, Decision, decide
 from qualcheck.filters.pieces import Pieces
 from qualcheck.filters.quantile import Cutoff
 from qualcheck.filters.reasons import LABELS
+from qualcheck.filters.summary import summary, summary_lines
 from qualcheck.filters.threshold import Limits
 from qualcheck.io import Source, open_source
 from qualcheck.io.canonical import CanonicalWriter
@@ -37,7 +39,6 @@ from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
 BATCH = 65_536  # transitions
 SCHEMA = 1
-UNDECIDED = (0.1, 0.9)  # share of restarts that reach the goal, where that is a share
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def filter_run(
         _same_file(entry, run)
     sources = [_open(entry, spec, trust_pickle) for entry in selected]
     rollouts, offsets, decision = _decide(opened, inputs, sources, chosen, spec.exact)
-    report = _report(opened, run, inputs, chosen, decision, rollouts, offsets)
+    report = _report(opened, inputs, chosen, decision, rollouts["gc_replayed"])
     with _staged(out) as stage:
         data = stage / out.name
         tag = {CUTOFFS_KEY: dump(_recorded(chosen, decision.cutoffs)).strip()} if decision.cutoffs else {}
@@ -142,7 +143,10 @@ def filter_run(
         report["output"] = {"name": out.name, "sha256": sha256(data), "format": _format(chosen, sources)}
         (stage / f"{out.name}.filter.json").write_text(dump(report), encoding="utf-8")
         _write_decisions(stage / f"{out.name}.decisions.parquet", rollouts["rollout"], decision, offsets)
-    return FilterResult(out, report, _lines(out, report, decision))
+    lines = summary_lines(report, decision)
+    if not report["pieces"]:
+        lines.append(f"nothing passed: {out} holds an empty set")
+    return FilterResult(out, report, lines)
 
 
 def _inputs(results: Mapping[str, Any], run: Path, moved: Path | None) -> list[_Input]:
@@ -285,8 +289,6 @@ def _recorded(options: FilterOptions, cutoffs: Mapping[str, Cutoff]) -> dict[str
 
 def _known_cutoffs(source: Source, options: FilterOptions) -> dict[str, Cutoff]:
     """Cut-offs of an earlier filtering that wrote this input with the same best share."""
-    import json
-
     text = source.metadata.get(CUTOFFS_KEY)
     if options.top_fraction is None or not isinstance(text, str):
         return {}
@@ -362,66 +364,24 @@ def _write_decisions(path: Path, rollout: IntArray, decision: Decision, offsets:
 
 def _report(
     run: Run,
-    folder: Path,
     inputs: list[_Input],
     options: FilterOptions,
     decision: Decision,
-    rollouts: Mapping[str, AnyArray],
-    offsets: IntArray,
+    gc_replayed: AnyArray,
 ) -> dict[str, Any]:
-    replayed = decision.scores["consistency_replayed"]
-    if options.mode == "rollouts":
-        replayed = rollouts["gc_replayed"][decision.pieces.rollout]
-    elif run.manifest["results"]["grade"] == "exact":
-        replayed = np.where(np.isnan(replayed), np.nan, replayed >= 1)
-    low, high = UNDECIDED
+    reached = gc_replayed[decision.pieces.rollout] if options.mode == "rollouts" else None
     return {
         "schema": SCHEMA,
         "parameters": {**asdict(options), "min_coverage": options.coverage},
         "top_fraction": _recorded(options, decision.cutoffs) if options.top_fraction is not None else None,
-        "rollouts": _counts(decision.rollout_reason),
-        "transitions": _counts(decision.transition_reason),
-        "pieces": len(decision.pieces),
-        "kept_replay": {
-            "reaches_goal": int((replayed > high).sum()),
-            "fails": int((replayed < low).sum()),
-            "undecided": int(((replayed >= low) & (replayed <= high)).sum()),
-            "unverifiable": int(np.isnan(replayed).sum()),
-        },
+        **summary(decision, reached),
         "inputs": [
             {"path": str(entry.path), "sha256": entry.recorded["sha256"], "selected": entry.selected}
             for entry in inputs
         ],
-        "run": {"path": str(folder), "manifest_sha256": sha256(folder / "manifest.json")},
+        "run": {"path": str(run.path), "manifest_sha256": sha256(run.path / "manifest.json")},
         "versions": {"qualcheck": __version__, **{name: version(name) for name in ("numpy", "pyarrow")}},
     }
-
-
-def _counts(reason: IntArray) -> dict[str, Any]:
-    count = np.bincount(reason, minlength=len(LABELS)).tolist()
-    dropped = {label: n for label, n in zip(LABELS[1:], count[1:], strict=True) if n}
-    return {"all": len(reason), "kept": count[0], "dropped": dropped}
-
-
-def _lines(out: Path, report: Mapping[str, Any], decision: Decision) -> list[str]:
-    lines = []
-    for what in ("rollouts", "transitions"):
-        counts = report[what]
-        dropped = ", ".join(f"{n} {reason}" for reason, n in counts["dropped"].items()) or "none"
-        lines.append(f"kept {counts['kept']} of {counts['all']} {what}; dropped: {dropped}")
-    replay = report["kept_replay"]
-    lines.append(
-        f"of {report['pieces']} kept, {replay['fails']} fail the goal in replay"
-        + (f", {replay['undecided']} undecided" if replay["undecided"] else "")
-        + (f", {replay['unverifiable']} unverifiable" if replay["unverifiable"] else "")
-    )
-    if any(cutoff.column == "correctness" for cutoff in decision.cutoffs.values()):
-        lines.append(
-            "the best share is ranked by correctness, since exact environments have no scaled error; ties stay"
-        )
-    if not report["pieces"]:
-        lines.append(f"nothing passed: {out} holds an empty set")
-    return lines
 
 
 @contextlib.contextmanager

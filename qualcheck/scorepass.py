@@ -60,7 +60,7 @@ class Referee:
             bad = at[np.argmin(same)]
             number = rollouts.source_rollout[rollouts.rollout[bad]]
             raise SimulatorDisagreement(
-                f"{place}: rollout {number} step {rollouts.step[bad]}: the fast engine and the real simulator disagree. "
+                f"{place}: rollout {number} step {rollouts.step[bad]}: the fast engine and the simulator disagree. "
                 f"No verdict of this run can be trusted; nothing was written. Please report it with the row "
                 f"{rollouts.start_obs[bad].tolist()} and action {rollouts.action[bad]}."
             )

@@ -47,7 +47,7 @@ def korn_graubard(passes_per_cluster: AnyArray, n_per_cluster: AnyArray, level: 
     """Interval of a rate whose trials come in clusters, with the number of independent trials it rests on.
 
     With p = sum k_i / sum n_i over m clusters, the linearised variance of that ratio is
-    v = m/(m-1) * sum (k_i - p n_i)^2 / n^2 and the design effect v n / (p (1-p)). Clopper-Pearson is taken at
+    v = m/(m-1) * sum (k_i - p n_i)^2 / n^2 and the design effect v (n-1) / (p (1-p)). Clopper-Pearson is taken at
     n / max(1, design effect), times (t_{n-1} / t_{m-1})^2 because v itself was estimated from m clusters.
     Where the clusters do not vary (all right, all equal, only one) v says nothing and n is m.
 
@@ -83,7 +83,7 @@ def korn_graubard(passes_per_cluster: AnyArray, n_per_cluster: AnyArray, level: 
         q = (float(passes.sum()) + (prior if p < 0.5 else 0.0)) / total
         residual = passes - q * trials
         variance = (m + 1) / m * (float(residual @ residual) + (prior * (1 - q if p < 0.5 else q)) ** 2)
-        design_effect = variance / total / (q * (1 - q))
+        design_effect = variance / total**2 * (total - 1) / (q * (1 - q))
         upper = 1 - (1 - level) / 2
         effective = n / max(1.0, design_effect) * float(stdtrit(n - 1, upper) / stdtrit(m - 1, upper)) ** 2
     low, high = clopper_pearson(p * effective, effective, level)

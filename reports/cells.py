@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from qualcheck.types import AnyArray, BoolArray, IntArray
 
 LEVELS = ("real", "rephrase", "easy", "hard")  # the order of the benchmark; any other text follows
 TOP_RULES = 10
+SAME_REASON = {"consistency": "goal_consistency", "consistency_replayed": "goal_consistency_replayed"}
 
 Cell = dict[str, Any]
 Report = dict[str, Any]
@@ -99,12 +101,14 @@ def _tables(data: Pool, member: IntArray, cells: int) -> dict[str, list[dict[str
     """Counts of every code, rule and flag in each cell."""
     step_cell = member[data.rollout]
     tc, dl, codes = data.score["tc"], data.score["dl"], data.step_text["tc_code"]
+    # of a verified step the code names what failed, which is no reason why another check has no verdict
+    why = Text(["", *codes.names], np.where(np.isnan(tc), codes.index + 1, 0))
     replayed = rates.decided(data.number["gc_replayed"])
     goal = data.text["gc_code"]
     reasons = {
         "transition_correctness": _count(step_cell, codes, np.isnan(tc), cells, "no_reason"),
-        "dynamics_legality": _count(step_cell, codes, np.isnan(dl), cells, "not_verifiable"),
-        "reward_consistency": _count(step_cell, codes, np.isnan(data.score["reward_error"]), cells, "no_reward"),
+        "dynamics_legality": _count(step_cell, why, np.isnan(dl), cells, "not_verifiable"),
+        "reward_consistency": _count(step_cell, why, np.isnan(data.score["reward_error"]), cells, "no_reward"),
         "goal_consistency": _count(member, goal, np.isnan(data.number["gc_imagined"]), cells, "no_reason"),
         "goal_consistency_replayed": _count(member, goal, np.isnan(replayed), cells, "undecided"),
     }
@@ -125,8 +129,10 @@ def _count(cell: IntArray, text: Text, where: BoolArray, cells: int, unnamed: st
     flat = np.bincount(cell[where] * width + text.index[where], minlength=cells * width)
     found = []
     for row in flat.reshape(cells, width):
-        named = [(text.names[index] or unnamed, int(row[index])) for index in np.flatnonzero(row)]
-        found.append(dict(sorted(named, key=lambda item: (-item[1], item[0]))))
+        total: Counter[str] = Counter()
+        for index in np.flatnonzero(row):
+            total[text.names[index] or unnamed] += int(row[index])
+        found.append(dict(sorted(total.items(), key=lambda item: (-item[1], item[0]))))
     return found
 
 
@@ -176,8 +182,8 @@ def _explain(cell: Cell) -> None:
         elif name == "trivial":
             text = "no rollout has a known task"
         else:
-            counts = why.get(stem) or why.get("goal_consistency" if "consistency" in stem else stem) or {}
-            text = "nothing verified: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "no transitions")
+            listed = ", ".join(f"{code} {n:,}" for code, n in (why.get(SAME_REASON.get(stem, stem)) or {}).items())
+            text = f"nothing verified: {listed}" if listed else "nothing to verify"
         cell[f"{name}_reason"] = text
     for name, value in list(cell["nesting"].items()):
         if value is None:

@@ -32,6 +32,18 @@ SHARES = {
     "control": "real rollouts",
 }
 HEADLINE = ("goal_consistency", "transition_correctness", "dynamics_legality")
+FABRICATION = {"fabrication": "imagined", "fabrication_control": "real rollouts", "fabrication_excess": "excess"}
+WHOLE = {
+    "transition_correctness_rollout": "all steps correct",
+    "dynamics_legality_rollout": "all steps legal",
+    "row0_legality": "legal first row",
+}
+TASK = {"consistency": "sub-goals reached", "trivial": "true at start", "reward_consistency": "reward right"}
+NESTING = {
+    "correct_that_are_legal": "correct steps that are legal",
+    "legal_that_are_correct": "legal steps that are correct",
+}
+RUNGS = ("0.1", "0.25", "0.5", "1")
 
 
 @dataclass
@@ -52,24 +64,21 @@ def sections(report: Report) -> list[Section]:
         _headline(cells, names),
         _table(cells, names, "Goals, imagined against replayed", ["replayed", "released predicate"], _goals),
         _matrix(cells, names),
-        _table(cells, names, "Fabrication: goal reached in the imagined rows, not in the replay", *_columns(
-            fabrication="imagined", fabrication_control="real rollouts", fabrication_excess="excess")),
+        _table(
+            cells, names, "Fabrication: goal reached in the imagined rows, not in the replay", *_columns(FABRICATION)
+        ),
         _sizes(cells, names),
-        _table(cells, names, "Whole rollouts", *_columns(
-            transition_correctness_rollout="all steps correct", dynamics_legality_rollout="all steps legal",
-            row0_legality="legal first row")),
-        _table(cells, names, "Correct and legal", [
-            "correct steps that are legal", "legal steps that are correct", "strict correctness"], _nesting),
-        _table(cells, names, "Task and reward", *_columns(
-            consistency="sub-goals reached", trivial="true at start", reward_consistency="reward right")),
-        _table(cells, names, "Correct within S standard deviations of the real change", ["0.1", "0.25", "0.5", "1"], _ladder),
-        _table(cells, names, "Skill against an unmoved row (1 perfect)", ["median"], lambda cell: [figure(cell["skill_median"], 1)]),
+        _table(cells, names, "Whole rollouts", *_columns(WHOLE)),
+        _table(cells, names, "Correct and legal", [*NESTING.values(), "strict correctness"], _nesting),
+        _table(cells, names, "Task and reward", *_columns(TASK)),
+        _table(cells, names, "Correct within S standard deviations of the real change", list(RUNGS), _ladder),
+        _table(cells, names, "Skill against an unmoved row (1 perfect)", ["median"], _skill),
         _counts(cells, names, "Not verifiable, by reason", _reasons),
         _counts(cells, names, "What failed", _failures),
         _counts(cells, names, "Flags", lambda cell: [_listed(cell["flags"])]),
         _missing(cells, names),
         Section("Findings", lines=[*report["findings"], *_notes(cells, names), *_referee(report)]),
-    ]  # fmt: skip
+    ]
     return [part for part in parts if part.lines or any(set(row[1:]) - {"-"} for row in part.rows)]
 
 
@@ -139,7 +148,7 @@ def _table(cells: list[Cell], names: list[str], title: str, header: list[str], r
     return Section(title, ["cell", *header], rows)
 
 
-def _columns(**metrics: str) -> tuple[list[str], Any]:
+def _columns(metrics: dict[str, str]) -> tuple[list[str], Any]:
     return list(metrics.values()), lambda cell: [figure(cell[metric]) for metric in metrics]
 
 
@@ -165,11 +174,15 @@ def _sizes(cells: list[Cell], names: list[str]) -> Section:
 def _nesting(cell: Cell) -> list[str]:
     nesting = cell["nesting"]
     strict = "as judged" if cell["grade"] == "exact" else figure(cell["transition_correctness_strict"])
-    return [figure(nesting["correct_that_are_legal"]), figure(nesting["legal_that_are_correct"]), strict]
+    return [*(figure(nesting[name]) for name in NESTING), strict]
 
 
 def _ladder(cell: Cell) -> list[str]:
-    return ["-"] * 4 if cell["ladder"] is None else [figure(cell["ladder"][bar]) for bar in ("0.1", "0.25", "0.5", "1")]
+    return [figure((cell["ladder"] or {}).get(bar)) for bar in RUNGS]
+
+
+def _skill(cell: Cell) -> list[str]:
+    return [figure(cell["skill_median"], scale=1)]
 
 
 def _counts(cells: list[Cell], names: list[str], title: str, lines: Any) -> Section:

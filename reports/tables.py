@@ -91,7 +91,12 @@ def _terminal_section(part: Section) -> Iterator[str]:
                 yield "  ".join("-" * size for size in widths)
     for line in part.lines:
         yield textwrap.fill(
-            printable(line), WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False
+            printable(line),
+            WIDTH,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
 
 

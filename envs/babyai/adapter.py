@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qualcheck.envs.babyai import goals, kernel, reward, rules
+from qualcheck.envs.babyai import goals, kernel, reward, rules, text
 from qualcheck.envs.babyai.layout import (
     ACTIONS,
     AGENT_COL,
@@ -179,14 +179,12 @@ class BabyAI:
         stepped, row = self._stepped(rollouts), rollouts.first_row
         found = first_broken_at_reset(stepped.rows.value[:, row], stepped.legal[row], placements, which)
         found[found > 0] += len(rules.RULES) - len(RESET_LAWS)  # they stand last
-        found[rollouts.length + rollouts.has_final == 0] = -1
+        found[(rollouts.length + rollouts.has_final == 0) | (rollouts.source_step > 0)] = -1
         if rollouts.is_reset is not None:
             found[~rollouts.is_reset] = -1
         return found
 
     def place(self, instruction: str | None, goal: AnyArray | None = None) -> Placement:  # noqa: ARG002  # no goal arrays
-        from qualcheck.envs.babyai import text
-
         return text.place(instruction)
 
     def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:

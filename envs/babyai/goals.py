@@ -51,21 +51,23 @@ def roles(params: Sequence[str]) -> AnyArray:
     return numbers
 
 
-def find(value: AnyArray, colour: AnyArray, kind: AnyArray) -> tuple[AnyArray, AnyArray, BoolArray]:
-    """Row and col of the named object, and whether it exists. (17, R), (R,), (R,) -> 3 x (R,).
+def role_columns(params_list: Sequence[Sequence[str]]) -> AnyArray:
+    """The numbers of `roles` of many tasks, (4, n) int8."""
+    table = np.array([roles(params) for params in params_list], np.int8).reshape(-1, 4)
+    return np.ascontiguousarray(table.T)
 
-    An object of that type in another colour is not the named one; like a carried one it is found at (0, 0).
-    """
+
+def find(value: AnyArray, colour: AnyArray, kind: AnyArray) -> tuple[AnyArray, AnyArray, BoolArray]:
+    """Row and col of the object of each row's type, and whether its colour agrees. (17, R), (R,), (R,) -> 3 x (R,)."""
     row = np.zeros(value.shape[1], np.int8)
     col = np.zeros(value.shape[1], np.int8)
     there = np.zeros(value.shape[1], bool)
     for number, at in enumerate(OBJECT_ROWS):
         wanted = kind == number
         if wanted.any():
-            match = wanted & (value[at - 1] == colour)
-            row += match * value[at]
-            col += match * value[at + 1]
-            there |= match
+            row += wanted * value[at]
+            col += wanted * value[at + 1]
+            there |= wanted & (value[at - 1] == colour)
     return row, col, there
 
 
@@ -76,9 +78,9 @@ def pair_gaps(value: AnyArray) -> list[tuple[AnyArray, AnyArray]]:
 
 
 def _at_named(value: AnyArray, role: AnyArray) -> BoolArray:
-    row, col, _ = find(value, role[0], role[1])
+    row, col, there = find(value, role[0], role[1])
     col = col - (role[1] == TYPES.index("door")).view(np.int8)  # in front of a door, not in it
-    reached: BoolArray = (value[AGENT_ROW] == row) & (value[AGENT_COL] == col)
+    reached: BoolArray = there & (value[AGENT_ROW] == row) & (value[AGENT_COL] == col)
     return reached
 
 
@@ -95,9 +97,9 @@ def _named_carried(value: AnyArray, role: AnyArray) -> BoolArray:
 
 
 def _side_by_side(value: AnyArray, role: AnyArray) -> BoolArray:
-    row, col, _ = find(value, role[0], role[1])
-    other_row, other_col, _ = find(value, role[2], role[3])
-    touching: BoolArray = abs(row - other_row) + abs(col - other_col) == 1
+    row, col, there = find(value, role[0], role[1])
+    other_row, other_col, other_there = find(value, role[2], role[3])
+    touching: BoolArray = there & other_there & (abs(row - other_row) + abs(col - other_col) == 1)
     return touching
 
 
@@ -180,8 +182,8 @@ def members(placements: Sequence[Placement], which: IntArray) -> dict[str, BoolA
 
 def role_table(placements: Sequence[Placement], which: IntArray) -> AnyArray:
     """The numbers of `roles` for each rollout, (4, N) int8."""
-    table = np.array([roles(placement.params) for placement in placements], np.int8).reshape(-1, 4)
-    return np.ascontiguousarray(table[which].T) if len(table) else np.full((4, len(which)), -1, np.int8)
+    table = role_columns([placement.params for placement in placements])
+    return np.ascontiguousarray(table[:, which])
 
 
 def evaluate(rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:

@@ -27,6 +27,7 @@ from qualcheck.envs.babyai.layout import (
     LAST,
     LOCKED,
     OBS_SIZE,
+    TYPES,
 )
 from qualcheck.types import AnyArray, BoolArray
 
@@ -118,7 +119,7 @@ def sample_rows(task: str, params_list: Sequence[Sequence[str]] | None, n: int, 
     value[DOOR_ROW], value[DOOR_COL], value[DOOR_STATE] = door, DOOR_COLUMN, CLOSED
     colours = rng.integers(len(COLOURS), size=(4, n), dtype=np.int8)
     if params_list is not None:
-        table = np.array([goals.roles(params) for params in params_list], np.int8).reshape(n, 4).T
+        table = goals.role_columns(params_list)
         for colour, kind in ((table[2], table[3]), (table[0], table[1])):  # the first object wins a clash
             named = np.flatnonzero(kind >= 0)
             colours[kind[named], named] = colour[named]
@@ -133,3 +134,21 @@ def sample_row(task: str, params: Sequence[str], rng: np.random.Generator) -> An
     """One start of a task, (17,) float32."""
     row: AnyArray = sample_rows(task, [params], 1, rng)[0]
     return row
+
+
+def sample_params(task: str, n: int, rng: np.random.Generator) -> list[tuple[str, ...]]:
+    """Parameters of n instances of a task, uniform over everything its sentences can name in the recorded data.
+
+    goto names any of the four objects, pickup one that can be carried, putnext two different ones of those.
+    """
+    colours = rng.integers(len(COLOURS), size=(n, 2))
+    kinds = rng.permuted(np.tile(np.arange(3), (n, 1)), axis=1)  # ball, box, key in random order
+    first = [TYPES[kind] for kind in (rng.integers(len(TYPES), size=n) if task == "goto" else kinds[:, 0])]
+    one, other = ([COLOURS[number] for number in column] for column in colours.T)
+    if task in ("goto", "pickup"):
+        return list(zip(one, first, strict=True))
+    if task == "open":
+        return [(colour, "door") for colour in one]
+    if task == "putnext":
+        return list(zip(one, first, other, (TYPES[kind] for kind in kinds[:, 1]), strict=True))
+    return [()] * n

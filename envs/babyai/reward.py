@@ -27,6 +27,7 @@ from qualcheck.envs.babyai.layout import (
     KEY_ROW,
     LAST,
     OPEN,
+    Fields,
     fields,
 )
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
@@ -58,7 +59,8 @@ def _effort(value: AnyArray, target: Cell, start: Cell) -> AnyArray:
 
 def _nearest_item(value: AnyArray, start: Cell) -> AnyArray:
     efforts = [_effort(value, (value[at], value[at + 1]), start) for at in ITEMS]
-    return np.minimum.reduce(efforts)
+    least: AnyArray = np.minimum.reduce(efforts)
+    return least
 
 
 def _carried(value: AnyArray) -> BoolArray:
@@ -88,12 +90,14 @@ def _door_then_item(value: AnyArray, _role: AnyArray) -> AnyArray:
 
 def _to_wall(value: AnyArray, _role: AnyArray) -> AnyArray:
     row, col = _agent(value)
-    return np.minimum.reduce([row - FIRST, LAST - row, col - FIRST, LAST - col])
+    least: AnyArray = np.minimum.reduce([row - FIRST, LAST - row, col - FIRST, LAST - col])
+    return least
 
 
 def _to_center(value: AnyArray, _role: AnyArray) -> AnyArray:
     outside = [np.maximum(MIDDLE[0] - at, 0) + np.maximum(at - MIDDLE[1], 0) for at in _agent(value)]
-    return outside[0] + outside[1]
+    away: AnyArray = outside[0] + outside[1]
+    return away
 
 
 def _key_then_door(value: AnyArray, _role: AnyArray) -> AnyArray:
@@ -114,11 +118,12 @@ def _carried_at_agent(value: AnyArray) -> AnyArray:
 
 def _line_spread(value: AnyArray, _role: AnyArray) -> AnyArray:
     gaps = pair_gaps(_carried_at_agent(value))
-    return np.minimum(sum(row for row, _ in gaps), sum(col for _, col in gaps))
+    least: AnyArray = np.add.reduce(gaps).min(axis=0)  # (3, 2, R) -> (2, R) -> (R,)
+    return least
 
 
 def _pile_spread(value: AnyArray, _role: AnyArray) -> AnyArray:
-    total: AnyArray = sum(row + col for row, col in pair_gaps(_carried_at_agent(value)))
+    total: AnyArray = np.add.reduce(pair_gaps(_carried_at_agent(value))).sum(axis=0)  # (2, R) -> (R,)
     return total
 
 
@@ -138,14 +143,32 @@ EFFORT: dict[str, Callable[[AnyArray, AnyArray], AnyArray]] = {
 
 
 def effort(task: str, value: AnyArray, role: AnyArray) -> AnyArray:
-    """Remaining effort d of each row in the benchmark's own count. (17, R), (4, R) int8 -> (R,) float64."""
-    return EFFORT[task](value, role).astype(np.float64)
+    """Remaining effort d of each row in the benchmark's own count. (17, R), (4, R) int8 -> (R,) integers."""
+    return EFFORT[task](value, role)
 
 
 def combine(goal: AnyArray, before: AnyArray, after: AnyArray, first: AnyArray, episode_step: AnyArray) -> FloatArray:
     """The reward from its parts, all (R,): goal reached, d of the two rows and of row 0, step counted from 1."""
     sparse = np.where(goal, 1 - 0.9 * (episode_step / HORIZON), 0.0)
-    return np.where(sparse < DENSE_BELOW, sparse + (before - after) / (first + 1), sparse)
+    dense = np.subtract(before, after, dtype=np.float64) / np.add(first, 1, dtype=np.float64)
+    return np.where(sparse < DENSE_BELOW, sparse + dense, sparse)
+
+
+def _all_rows(rollouts: Rollouts) -> tuple[Fields, IntArray, IntArray]:
+    """The rows of `obs` followed by those of `break_obs`, the rollout of each, and the end row of each transition."""
+    rows = fields(rollouts.obs)
+    owner = np.repeat(np.arange(rollouts.n_rollouts), np.diff(rollouts.row_offsets))  # (R,)
+    end = np.where(rollouts.has_end, rollouts.row + 1, rollouts.row)  # (M,)
+    if rollouts.break_obs is not None and len(rollouts.break_at):
+        other = fields(rollouts.break_obs)
+        end[rollouts.break_at] = len(owner) + np.arange(len(rollouts.break_at))
+        owner = np.concatenate([owner, rollouts.rollout[rollouts.break_at]])
+        rows = Fields(
+            np.concatenate([rows.value, other.value], axis=1),
+            np.concatenate([rows.finite, other.finite]),
+            np.concatenate([rows.integral, other.integral]),
+        )
+    return rows, owner, end
 
 
 def recompute(rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
@@ -154,21 +177,23 @@ def recompute(rollouts: Rollouts, placements: Sequence[Placement], which: IntArr
     NaN where the rollout has no task, where the file does not show the end row, and where one of the two rows or
     row 0 of the episode cannot be taken on by the simulator.
     """
-    rows, end, context = fields(rollouts.obs), fields(rollouts.end_obs), fields(rollouts.context_obs)
-    known = rollouts.has_end & (kernel.takeable(rows) == 0)[rollouts.row] & (kernel.takeable(end) == 0)
-    known &= (kernel.takeable(context) == 0)[rollouts.rollout]
-    episode_step = rollouts.step + rollouts.source_step[rollouts.rollout] + 1  # (M,)
+    rows, owner, end = _all_rows(rollouts)
+    context = fields(rollouts.context_obs)
     table = goals.role_table(placements, which)  # (4, N)
-    readings = {name: np.full(rollouts.n_transitions, np.nan) for name in ("released", "intended")}
+    left = np.zeros(len(owner), np.int16)
+    left_at_reset = np.zeros(rollouts.n_rollouts, np.int16)
+    holds = {name: np.zeros(len(owner), bool) for name in ("released", "intended")}
+    placed = np.zeros(rollouts.n_rollouts, bool)
     for task, mine in goals.members(placements, which).items():
-        at = np.flatnonzero(mine[rollouts.rollout] & known)
-        owner = rollouts.rollout[at]
-        role = table[:, owner]
-        after = end.value[:, at]
-        first = effort(task, context.value, table)[owner]
-        before_effort = effort(task, rows.value[:, rollouts.row[at]], role)
-        after_effort = effort(task, after, role)
-        intended, released, _ = goals.holds(task, after, role)
-        for name, goal in (("released", released), ("intended", intended)):
-            readings[name][at] = combine(goal, before_effort, after_effort, first, episode_step[at])
-    return readings
+        at = np.flatnonzero(mine[owner])
+        value, role = rows.value[:, at], table[:, owner[at]]
+        left[at] = effort(task, value, role)
+        left_at_reset[mine] = effort(task, context.value[:, mine], table[:, mine])
+        holds["intended"][at], holds["released"][at], _ = goals.holds(task, value, role)
+        placed |= mine
+    takeable = kernel.takeable(rows) == 0
+    usable = placed & (kernel.takeable(context) == 0)  # (N,)
+    known = rollouts.has_end & takeable[rollouts.row] & takeable[end] & usable[rollouts.rollout]
+    episode_step = rollouts.step + rollouts.source_step[rollouts.rollout] + 1  # (M,)
+    parts = left[rollouts.row], left[end], left_at_reset[rollouts.rollout], episode_step
+    return {name: np.where(known, combine(goal[end], *parts), np.nan) for name, goal in holds.items()}

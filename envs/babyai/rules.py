@@ -117,7 +117,7 @@ class Case:
     def shifted(self) -> BoolArray:
         """On the grid before and after, but on another cell, (3, M)."""
         elsewhere = (self.start_cells[0] != self.end_cells[0]) | (self.start_cells[1] != self.end_cells[1])
-        return elsewhere & ~self.held & ~self.held_after
+        return np.asarray(elsewhere & ~self.held & ~self.held_after)
 
     @cached_property
     def agent_distance(self) -> AnyArray:
@@ -151,7 +151,7 @@ class Case:
         """The action should have changed these columns and the end row leaves one as it was, (M,)."""
         rows = list(columns)
         due = self.truth[rows] != self.start[rows]
-        return _any(self.action == action) & (due & (self.end[rows] == self.start[rows]))
+        return np.asarray((self.action == action) & _any(due & (self.end[rows] == self.start[rows])))
 
 
 def _outside(column: AnyArray, low: int, high: int) -> BoolArray:
@@ -164,12 +164,12 @@ def _any(parts: AnyArray) -> BoolArray:
 
 
 def _colour_range(case: Case) -> BoolArray:
-    return _outside(case.end[list(COLOUR_COLUMNS)], 0, len(COLOURS) - 1).any(axis=0)
+    return _any(_outside(case.end[list(COLOUR_COLUMNS)], 0, len(COLOURS) - 1))
 
 
 def _object_outside(case: Case) -> BoolArray:
     rows, cols = case.end_cells
-    return (_outside(rows, 0, LAST) | _outside(cols, 0, LAST)).any(axis=0)
+    return _any(_outside(rows, 0, LAST) | _outside(cols, 0, LAST))
 
 
 def _half_carried(case: Case) -> BoolArray:
@@ -185,11 +185,11 @@ def _two_carried(case: Case) -> BoolArray:
 def _overlap(case: Case) -> BoolArray:
     rows, cols = case.end_cells
     same = (rows == np.roll(rows, 1, axis=0)) & (cols == np.roll(cols, 1, axis=0)) & (rows != 0)
-    return np.asarray(same.any(axis=0))
+    return _any(same)
 
 
 def _door_place(case: Case) -> BoolArray:
-    return _outside(case.end[DOOR_ROW], FIRST, LAST) | np.asarray(case.end[DOOR_COL] != DOOR_COLUMN)
+    return np.asarray(_outside(case.end[DOOR_ROW], FIRST, LAST) | np.asarray(case.end[DOOR_COL] != DOOR_COLUMN))
 
 
 def _agent_in_wall(case: Case) -> BoolArray:
@@ -212,7 +212,7 @@ def _colour_changed(case: Case) -> BoolArray:
 def _drop_elsewhere(case: Case) -> BoolArray:
     rows, cols = case.end_cells
     away = (rows != case.agent[0]) | (cols != case.agent[1])
-    return _any(case.action == DROP) & (case.released & away)
+    return np.asarray((case.action == DROP) & _any(case.released & away))
 
 
 def _unlocked_without_key(case: Case) -> BoolArray:
@@ -270,18 +270,18 @@ STEP_LAWS: tuple[tuple[Rule, RowTest], ...] = (
     (rule("step.colour_changed", "conservation", "0", "a colour changed", "index"), _colour_changed),
     (rule("step.door_moved", "conservation", "0", "the door moved"), lambda c: _door_elsewhere(c, c.start)),
     (rule("step.picked_without_pickup", "causality", "0", "an object was taken without a pickup", "objects"),
-     lambda c: (c.action != PICKUP) & c.picked.any(axis=0)),
+     lambda c: (c.action != PICKUP) & _any(c.picked)),
     (rule("step.pickup_while_carrying", "causality", "0", "an object was taken with another in hand", "objects"),
-     lambda c: (c.action == PICKUP) & c.picked.any(axis=0) & c.held.any(axis=0)),
+     lambda c: (c.action == PICKUP) & _any(c.picked) & _any(c.held)),
     (rule("step.pickup_from_afar", "contact", "0", "the object taken was not under the agent"),
-     lambda c: (c.action == PICKUP) & (c.picked & ~c.underfoot).any(axis=0)),
+     lambda c: (c.action == PICKUP) & _any(c.picked & ~c.underfoot)),
     (rule("step.released_without_drop", "causality", "0", "the carried object is back without a drop", "objects"),
-     lambda c: (c.action != DROP) & c.released.any(axis=0)),
+     lambda c: (c.action != DROP) & _any(c.released)),
     (rule("step.drop_on_object", "contact", "0", "a drop although an object lay under the agent", "objects"),
-     lambda c: (c.action == DROP) & c.released.any(axis=0) & c.underfoot.any(axis=0)),
+     lambda c: (c.action == DROP) & _any(c.released) & _any(c.underfoot)),
     (rule("step.drop_elsewhere", "contact", "0", "the dropped object is not under the agent"), _drop_elsewhere),
     (rule("step.object_moved", "causality", "0", "an object moved without being carried"),
-     lambda c: c.shifted.any(axis=0)),
+     lambda c: _any(c.shifted)),
     (rule("step.door_without_toggle", "causality", "0", "the door changed without a toggle", "state"),
      lambda c: (c.action != TOGGLE) & c.door_changed),
     (rule("step.toggle_from_afar", "contact", "1", "the door was toggled from a cell not beside it"),

@@ -119,34 +119,40 @@ def _names(shape: Words) -> Words:
     return tuple(word for word in shape if word == SLOT or word in TYPES)
 
 
-def _one_slip(word: str, meant: str) -> bool:
-    """Whether one letter is missing, doubled up, exchanged with its neighbour or, in a long word, another one.
-
-    The first letter must be right, and in a short word a letter may not be another one: "bake" is not "take" and
-    "bell" is not "ball".
-    """
-    if word[0] != meant[0]:
-        return False
+def _one_edit(word: str, meant: str) -> bool:
+    """Whether one letter is missing, added, exchanged with its neighbour, or another one."""
     if len(word) == len(meant):
         wrong = [place for place, pair in enumerate(zip(word, meant, strict=True)) if pair[0] != pair[1]]
         if len(wrong) == 1:
-            return len(meant) >= 6
+            return True
         first, last = wrong[0], wrong[-1]
         return len(wrong) == 2 and last == first + 1 and word[first] == meant[last] and word[last] == meant[first]
     short, long = sorted((word, meant), key=len)
-    return any(long[:place] + long[place + 1 :] == short for place in range(1, len(long)))
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))
+
+
+def _likely(word: str, meant: str) -> bool:
+    """Whether an edit is a slip rather than another English word: "bake" is not "take" and "bell" is not "ball"."""
+    replaced = len(word) == len(meant) and sorted(word) != sorted(meant)
+    return word[0] == meant[0] and len(meant) >= (6 if replaced else 3)
 
 
 @lru_cache(maxsize=1 << 14)
 def _spellings(word: str) -> Words:
-    """The known words a word may stand for: itself, or every one that is a slip away."""
+    """The known words a word may stand for: itself, or every one that is a likely slip away.
+
+    Where one of them is a colour or type, so is every other one in reach: "gren" may be green or grey.
+    """
     known = _tables()[3]
     if word in known.get(len(word), ()):
         return (word,)
     if len(word) < 3 or not word.isascii():
         return ()
-    near = itertools.chain.from_iterable(known.get(len(word) + more, ()) for more in (-1, 0, 1))
-    return tuple(meant for meant in near if len(meant) >= 3 and _one_slip(word, meant))
+    close = itertools.chain.from_iterable(known.get(len(word) + more, ()) for more in (-1, 0, 1))
+    near = [meant for meant in close if _one_edit(word, meant)]
+    likely = [meant for meant in near if _likely(word, meant)]
+    named = [meant for meant in near if meant in COLOURS or meant in TYPES]
+    return tuple(dict.fromkeys(likely + named)) if set(likely) & set(named) else tuple(likely)
 
 
 def _readings(sentence: Words) -> list[Words]:

@@ -11,7 +11,12 @@ from typing import Annotated
 import typer
 
 import qualcheck
-from qualcheck.cli import demo, envs, filter, inspect, report, score
+from qualcheck.cli.demo import demo
+from qualcheck.cli.envs import envs
+from qualcheck.cli.filter import filter_
+from qualcheck.cli.inspect import inspect
+from qualcheck.cli.report import report
+from qualcheck.cli.score import score
 from qualcheck.errors import QualcheckError
 
 app = typer.Typer(
@@ -21,12 +26,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("score")(score.score)
-app.command("filter")(filter.filter_)
-app.command("report")(report.report)
-app.command("inspect")(inspect.inspect)
-app.command("envs")(envs.envs)
-app.command("demo")(demo.demo)
+app.command("score")(score)
+app.command("filter")(filter_)
+app.command("report")(report)
+app.command("inspect")(inspect)
+app.command("envs")(envs)
+app.command("demo")(demo)
 
 
 def _version(asked: bool) -> None:

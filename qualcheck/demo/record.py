@@ -1,0 +1,104 @@
+"""Real rollouts: MiniGrid played by the scripted experts with some random actions, and by chance alone."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+
+import numpy as np
+
+from qualcheck.demo.episode import MAX_STEPS, Episode, placement
+from qualcheck.demo.imagine import Start
+from qualcheck.demo.label import reached
+from qualcheck.envs.babyai import experts, goals, reset
+from qualcheck.envs.babyai.layout import ACTIONS, COLOURS, TYPES, fields
+from qualcheck.envs.babyai.simulator import World
+from qualcheck.types import AnyArray
+
+GENERATOR = "simulator"
+RANDOM_SHARE = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0)  # share of random actions, drawn for each rollout
+MOVABLE = TYPES[:3]
+
+
+@cache
+def _sentences(task: str, rephrased: bool) -> tuple[str, ...]:
+    book = json.loads(files("qualcheck.envs.babyai").joinpath("instructions.json").read_text(encoding="utf-8"))
+    return tuple(book["tasks"][task]["rephrased" if rephrased else "recorded"])
+
+
+def _params(task: str, rng: np.random.Generator) -> tuple[str, ...]:
+    colours = [COLOURS[number] for number in rng.integers(len(COLOURS), size=2)]
+    if task == "open":
+        return colours[0], "door"
+    if task in ("goto", "pickup"):
+        kinds = TYPES if task == "goto" else MOVABLE
+        return colours[0], str(rng.choice(kinds))
+    if task == "putnext":
+        moved = str(rng.choice(MOVABLE))
+        return colours[0], moved, colours[1], str(rng.choice([kind for kind in TYPES if kind != moved]))
+    return ()
+
+
+def _say(task: str, params: tuple[str, ...], level: str, rng: np.random.Generator) -> str:
+    """A sentence of the level for the task, its slots filled."""
+    template = str(rng.choice(_sentences(task, level == "rephrase")))
+    colours, kinds = params[::2], params[1::2]
+    if len(colours) == 1:
+        return template.format(color=colours[0], type=kinds[0])
+    numbered = {f"color{n}": colour for n, colour in enumerate(colours, 1)}
+    return template.format(**numbered, **{f"type{n}": kind for n, kind in enumerate(kinds, 1)})
+
+
+def draw_starts(task: str, level: str, n: int, rng: np.random.Generator) -> list[Start]:
+    """n fresh resets of a task, each with parameters and a sentence of its own."""
+    params = [_params(task, rng) for _ in range(n)]
+    rows = reset.sample_rows(task, params, n, rng)
+    return [
+        Start(placement(task, named), level, _say(task, named, level, rng), row)
+        for named, row in zip(params, rows, strict=True)
+    ]
+
+
+def record(task: str, level: str, n: int, rng: np.random.Generator) -> list[Episode]:
+    """n rollouts of a task in MiniGrid, each until its goal or for 39 steps.
+
+    Args:
+        task: an id of `goals.TASKS[level]`.
+        level: decides the sentences.
+        rng: source of all randomness.
+    """
+    starts = draw_starts(task, level, n, rng)
+    share = rng.choice(RANDOM_SHARE, size=n)
+    role = goals.role_columns([start.placement.params for start in starts])  # (4, N)
+    worlds = [World() for _ in starts]
+    for world, start in zip(worlds, starts, strict=True):
+        world.restore(start.row.tolist())
+    rows: list[list[AnyArray]] = [[start.row] for start in starts]
+    actions: list[list[int]] = [[] for _ in starts]
+    won = np.zeros(n, bool)
+    for _ in range(MAX_STEPS):
+        active = np.flatnonzero(~won)
+        if not len(active):
+            break
+        value = fields(np.stack([rows[at][-1] for at in active])).value
+        chosen = experts.actions(task, value, role[:, active])
+        chance = rng.random(len(active)) < share[active]
+        chosen = np.where(chance, rng.integers(len(ACTIONS), size=len(active)), chosen)
+        for at, action in zip(active.tolist(), chosen.tolist(), strict=True):
+            worlds[at].act(action)
+            rows[at].append(np.array(worlds[at].row(), np.float32))
+            actions[at].append(action)
+            won[at] = reached(worlds[at], starts[at].placement)[0]
+    return [
+        Episode(
+            start.placement,
+            start.level,
+            start.instruction,
+            np.stack(rows[at]),
+            np.array(actions[at], np.int64),
+            bool(won[at]),
+            GENERATOR,
+        )
+        for at, start in enumerate(starts)
+    ]

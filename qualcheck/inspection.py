@@ -1,0 +1,104 @@
+"""`inspect`: one rollout of a run, step by step, with the rows behind the verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qualcheck.errors import DataError, UsageError
+from qualcheck.io import open_source
+from qualcheck.manifest import sha256
+from qualcheck.registry import load
+from qualcheck.reports.transcript import StepRows, transcript
+from qualcheck.spec import EnvSpec
+from qualcheck.table import Run
+from qualcheck.types import Rollouts
+
+
+def parse_place(text: str) -> tuple[int, int | None]:
+    """(rollout, step) from "ROLLOUT" or "ROLLOUT:STEP".
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    rollout, colon, step = text.partition(":")
+    if not rollout.isdigit() or (colon and not step.isdigit()):
+        raise UsageError(f"{text!r}: expected ROLLOUT or ROLLOUT:STEP, such as 12 or 12:3.")
+    return int(rollout), int(step) if colon else None
+
+
+def inspect(run: str | Path, rollout: int, step: int | None = None, *, trust_pickle: bool = False) -> dict[str, Any]:
+    """Everything known of one rollout; with a step, its imagined and simulated rows side by side.
+
+    `qualcheck.reports.transcript.transcript_text` makes it readable.
+
+    Args:
+        run: folder written by `score`.
+        rollout: running index, the column `rollout` of the tables.
+        step: position in the rollout.
+        trust_pickle: load pickles with numpy's own loader.
+
+    Raises:
+        DataError: the run is incomplete, or the input is missing or was changed since.
+        UsageError: there is no such rollout or step.
+    """
+    opened = Run.open(run)
+    seen = transcript(opened, rollout, step)
+    if step is None:
+        return seen
+    return transcript(opened, rollout, step, _rows(opened, rollout, step, trust_pickle))
+
+
+def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
+    """The recorded and the simulated rows of one transition."""
+    results = run.manifest["results"]
+    row = run.rollouts(["source", "source_rollout"]).slice(rollout, 1).to_pylist()[0]
+    first = 0
+    for entry in results["inputs"]:
+        if rollout < first + entry["n_rollouts"]:
+            break
+        first += entry["n_rollouts"]
+    path = Path(row["source"])
+    if not path.exists():
+        raise DataError(f"{path}: the scored file is no longer there; only the verdicts of {run.path} are left.")
+    if sha256(path) != entry["sha256"]:
+        raise DataError(f"{path}: not the file that was scored (its hash differs). Score it again.")
+    adapter = load(results["env"])
+    try:
+        source = open_source(path, adapter.spec, last_action=entry["last_action"], trust_pickle=trust_pickle)
+        rollouts, local = _find(source.batches(), rollout - first)
+        replay = adapter.replay(rollouts)
+        at = int(rollouts.offsets[local]) + step
+        shown = bool(rollouts.has_end[at])
+        code = int(replay.code[at])
+        return StepRows(
+            columns=adapter.spec.columns,
+            units=_units(adapter.spec),
+            action=str(np.asarray(rollouts.action[at]).tolist()),
+            obs=rollouts.start_obs[at],
+            next_obs=rollouts.end_obs[at] if shown else None,
+            simulated=None if code else replay.candidates[0][at],
+        )
+    finally:
+        adapter.close()
+
+
+def _units(spec: EnvSpec) -> list[str]:
+    """The unit of each column; none where errors are counted, not measured."""
+    units = [""] * spec.obs_size
+    if not spec.exact:
+        for block in spec.blocks:
+            for column in block.columns:
+                units[column] = block.unit
+    return units
+
+
+def _find(batches: Any, number: int) -> tuple[Rollouts, int]:
+    """The batch that holds a rollout, and its place there."""
+    for rollouts in batches:
+        if number < rollouts.n_rollouts:
+            return rollouts, number
+        number -= rollouts.n_rollouts
+    raise DataError("the scored file holds fewer rollouts than its run. Score it again.")

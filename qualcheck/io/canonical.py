@@ -1,0 +1,348 @@
+"""Writes qualcheck's own rollout files: Parquet, one row a transition, nothing padded and nothing lost.
+
+Rollouts without a transition have no row to stand in; they travel as a small Parquet table inside the file's
+metadata (`qualcheck.empty`, base64), with step -1. Instruction codes are kept once each in `NAME.codes.npy`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from qualcheck.errors import DataError
+from qualcheck.io.columns import (
+    DTYPE,
+    rollout_column,
+    sparse_vectors,
+    step_column,
+    text,
+    to_json,
+    vectors,
+)
+from qualcheck.spec import EnvSpec
+from qualcheck.types import AnyArray, IntArray, Rollouts
+
+SCHEMA = "1"
+EMPTY_STEP = -1
+ROWS_PER_GROUP = 65_536  # a group is closed at the first whole rollout past this
+
+
+class CanonicalWriter:
+    """Writes whole rollouts; the file appears under its name only when `close` has written all of it.
+
+    Args:
+        path: the final name. A temporary name beside it is used until `close`.
+        spec: the environment of the rows.
+        metadata: file-level values to keep: plain data and arrays.
+        sources: text for each index that `Rollouts.source` may hold, usually the input paths. Rollouts that
+            carry `extra_rollout["source"]`, as files of this layout do, keep that text instead.
+
+    Raises:
+        DataError: rows of another width, or values that no column can hold.
+    """
+
+    def __init__(
+        self, path: Path | str, spec: EnvSpec, metadata: Mapping[str, Any], sources: Sequence[str] = ()
+    ) -> None:
+        self._path = Path(path)
+        self._spec = spec
+        self._metadata = dict(metadata)
+        self._sources = list(sources)
+        self._parts: list[Path] = []  # one for each set of columns met
+        self._writer: pq.ParquetWriter | None = None
+        self._pending: list[pa.Table] = []
+        self._empty: list[pa.Table] = []
+        self._codes: dict[bytes, int] = {}
+        self._code_rows: list[AnyArray] = []
+        self._rollouts = 0
+
+    @property
+    def codes_path(self) -> Path:
+        """The file beside it that holds the instruction codes, if any rollout has one."""
+        return self._path.with_name(self._path.name + ".codes.npy")
+
+    def append(self, rollouts: Rollouts) -> None:
+        """Add whole rollouts after those already written."""
+        if rollouts.obs.shape[1] != self._spec.obs_size:
+            raise DataError(
+                f"{self._path}: rows of {rollouts.obs.shape[1]} columns; {self._spec.id} has {self._spec.obs_size}"
+            )
+        full, empty = self._tables(rollouts)
+        self._rollouts += rollouts.n_rollouts
+        if empty.num_rows:
+            self._empty.append(empty)
+        if self._pending and self._pending[0].schema != full.schema:
+            self._flush()
+            self._finish_part()
+        self._pending.append(full)
+        if sum(table.num_rows for table in self._pending) >= ROWS_PER_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        """Finish the file and give it its name."""
+        if not self._pending and not self._parts:
+            width, action = self._spec.obs_size, self._spec.action
+            shape = (0,) if action.kind == "discrete" else (0, action.size)
+            nothing = np.zeros(0, np.int32)
+            self.append(
+                Rollouts(
+                    obs=np.zeros((0, width), np.float32),
+                    action=np.zeros(shape, np.int64 if action.kind == "discrete" else np.float32),
+                    offsets=np.zeros(1, np.int64),
+                    has_final=np.zeros(0, bool),
+                    source=nothing,
+                    source_rollout=nothing,
+                    source_step=nothing,
+                    instruction=[],
+                )
+            )
+        try:
+            self._flush()
+            self._finish_part()
+            whole = self._merged()
+            if self._code_rows:
+                beside = self._temporary("codes")
+                with beside.open("wb") as stream:
+                    np.save(stream, np.stack(self._code_rows), allow_pickle=False)
+                beside.replace(self.codes_path)
+            whole.replace(self._path)
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Remove what was written under temporary names."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        for part in self._parts:
+            part.unlink(missing_ok=True)
+        self._temporary("codes").unlink(missing_ok=True)
+        self._temporary("whole").unlink(missing_ok=True)
+
+    def __enter__(self) -> CanonicalWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def _temporary(self, what: str) -> Path:
+        return self._path.with_name(f".{self._path.name}.{os.getpid()}.{what}.tmp")
+
+    # -- Parquet -------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Write the pending tables as one row group."""
+        if not self._pending:
+            return
+        table = pa.concat_tables(self._pending).unify_dictionaries()
+        if self._writer is None:
+            self._parts.append(self._temporary(f"part{len(self._parts)}"))
+            self._writer = self._open(self._parts[-1], table.schema)
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+        self._pending = [table.slice(0, 0)]  # remembers the columns
+
+    def _open(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+        return pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, write_statistics=False)
+
+    def _finish_part(self) -> None:
+        if self._writer is None:
+            return
+        if len(self._parts) == 1:
+            self._writer.add_key_value_metadata(self._file_metadata())
+        self._writer.close()
+        self._writer = None
+        self._pending = []
+
+    def _merged(self) -> Path:
+        """One file out of the parts; columns that a part lacks become null."""
+        files = [pq.ParquetFile(part) for part in self._parts]
+        if len(files) == 1:
+            return self._parts[0]
+        try:
+            schema = pa.unify_schemas([_bare(file.schema_arrow) for file in files], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise DataError(
+                f"{self._path}: the inputs hold one column in different number types ({str(error)[:200]}); "
+                "write them to separate files"
+            ) from error
+        path = self._temporary("whole")
+        with self._open(path, schema) as writer:
+            for file in files:
+                for group in range(file.num_row_groups):
+                    table = file.read_row_group(group)
+                    columns = [
+                        table[field.name].cast(field.type)
+                        if field.name in table.column_names
+                        else pa.nulls(table.num_rows, field.type)
+                        for field in schema
+                    ]
+                    writer.write_table(pa.table(columns, schema=schema), row_group_size=max(table.num_rows, 1))
+            writer.add_key_value_metadata(self._file_metadata())
+        return path
+
+    def _file_metadata(self) -> dict[str, str]:
+        try:
+            own = version("qualcheck")
+        except PackageNotFoundError:
+            own = "unknown"
+        metadata = {
+            "qualcheck.schema": SCHEMA,
+            "qualcheck.env": self._spec.id,
+            "qualcheck.env_version": self._spec.version,
+            "qualcheck.version": own,
+            "qualcheck.metadata": to_json(self._metadata),
+            "qualcheck.rollouts": str(self._rollouts),
+        }
+        if self._code_rows:
+            metadata["qualcheck.codes"] = self.codes_path.name
+        if self._empty:
+            table = pa.concat_tables(self._empty, promote_options="permissive").unify_dictionaries()
+            stream = io.BytesIO()
+            pq.write_table(table, stream, compression="zstd")
+            metadata["qualcheck.empty"] = base64.b64encode(stream.getvalue()).decode("ascii")
+        return metadata
+
+    # -- columns -------------------------------------------------------------------------------------------------
+
+    def _tables(self, r: Rollouts) -> tuple[pa.Table, pa.Table]:
+        """The transitions, and one row for each rollout without any."""
+        lone = np.flatnonzero(r.length == 0)
+        full = self._shared(r, r.rollout.astype(np.int64), r.step)
+        empty = self._shared(r, lone, np.full(len(lone), EMPTY_STEP, np.int32))
+        m = r.n_transitions
+        types: dict[str, pa.Field] = {}
+
+        def add(name: str, column: pa.Array, field: pa.Field | None = None) -> None:
+            types[name] = field if field is not None else pa.field(name, column.type)
+            full[name] = column
+            empty.setdefault(name, pa.nulls(len(lone), column.type))
+
+        with_row = lone[r.has_final[lone]]
+        empty["obs"] = sparse_vectors(r.obs[r.row_offsets[with_row]], np.searchsorted(lone, with_row), len(lone))
+        add("obs", vectors(r.start_obs))
+        add("action", *self._actions(r.action))
+        final = np.flatnonzero((r.length > 0) & r.has_final)
+        ends = r.offsets[final + 1] - 1
+        at = np.concatenate([r.break_at, ends])
+        rows = r.obs[r.row_offsets[final + 1] - 1]
+        if r.break_obs is not None and len(r.break_at):
+            rows = np.concatenate([r.break_obs.astype(r.obs.dtype, copy=False), rows])
+            # a break at the last transition is already the final row
+            at, first = np.unique(at, return_index=True)
+            rows = rows[first]
+        add("next_obs", sparse_vectors(rows, at, m))
+        add("reward", pa.nulls(m, pa.float64()) if r.reward is None else pa.array(r.reward, pa.float64()))
+        for name, flag in (("terminal", r.terminal), ("truncated", r.truncated)):
+            add(name, pa.nulls(m, pa.bool_()) if flag is None else pa.array(flag, pa.bool_()))
+        for key, values in r.extra_step.items():
+            field, column = step_column(f"x_{key}", values)
+            add(field.name, column, field)
+        self._rollout_extras(r, full, empty, lone, types)
+        fields = [types.get(name, pa.field(name, column.type)) for name, column in full.items()]
+        schema = pa.schema(fields)
+        return pa.table(full, schema=schema), pa.table([empty[f.name] for f in schema], schema=schema)
+
+    def _actions(self, action: AnyArray) -> tuple[pa.Array, pa.Field]:
+        if action.ndim == 2:
+            column = vectors(action)
+            return column, pa.field("action", column.type)
+        meta = {DTYPE: action.dtype.str.encode()}
+        if action.dtype.kind in "iub" and action.dtype != np.uint64:
+            return pa.array(action.astype(np.int64)), pa.field("action", pa.int64(), metadata=meta)
+        column = pa.array(action)
+        return column, pa.field("action", column.type, metadata=meta)
+
+    def _shared(self, r: Rollouts, index: IntArray, step: IntArray) -> dict[str, pa.Array]:
+        """Per-rollout columns repeated by `index`."""
+        columns: dict[str, pa.Array] = {
+            "rollout": pa.array((index + self._rollouts).astype(np.int32)),
+            "step": pa.array(step.astype(np.int32)),
+        }
+        names = r.extra_rollout.get("source")
+        if names is None:
+            known = len(self._sources)
+            names = [self._sources[i] if 0 <= i < known else "" for i in r.source.tolist()]
+        texts: dict[str, Sequence[str | None]] = {"instruction": r.instruction}
+        texts |= {"task": r.task or [], "level": r.level or [], "generator": r.generator or []}
+        texts["source"] = names
+        starts = [] if r.is_reset is None else ["reset" if reset else "cut" for reset in r.is_reset]
+        texts["start"] = starts
+        flagged = [[name for name, flag in r.flags.items() if flag[i]] for i in _flagged(r)]
+        marks = [""] * r.n_rollouts
+        for i, found in zip(_flagged(r), flagged, strict=True):
+            marks[i] = " ".join(found)
+        texts["flags"] = marks
+        texts["defect"] = r.defect or []
+        for name, values in texts.items():
+            columns[name] = text(values if len(values) else [None] * r.n_rollouts, index)
+        columns["source_rollout"] = pa.array(r.source_rollout[index].astype(np.int32))
+        columns["source_step"] = pa.array(r.source_step[index].astype(np.int32))
+        columns["code"] = pa.array(self._code_numbers(r)[index], pa.int32(), mask=self._code_numbers(r)[index] < 0)
+        return columns
+
+    def _code_numbers(self, r: Rollouts) -> IntArray:
+        if r.code is None:
+            return np.full(r.n_rollouts, -1, np.int32)
+        numbers = np.zeros(r.n_rollouts, np.int32)
+        for i, row in enumerate(r.code):
+            key = row.tobytes()
+            if key not in self._codes:
+                self._codes[key] = len(self._code_rows)
+                self._code_rows.append(row.copy())
+            numbers[i] = self._codes[key]
+        return numbers
+
+    def _rollout_extras(
+        self,
+        r: Rollouts,
+        full: dict[str, pa.Array],
+        empty: dict[str, pa.Array],
+        lone: IntArray,
+        types: dict[str, pa.Field],
+    ) -> None:
+        first_only = pa.array(np.where(r.step == 0, r.rollout, 0), mask=r.step != 0)
+        everywhere = pa.array(r.rollout)
+        cells = {f"x_{key}": values for key, values in r.extra_rollout.items() if key != "source"}
+        if r.goal is not None:
+            cells["goal"] = list(r.goal)
+        for name, values in cells.items():
+            field, column = rollout_column(name, values)
+            # long lists stand on the first row of their rollout only
+            long = pa.types.is_nested(column.type) and name != "goal"
+            types[name] = field
+            full[name] = column.take(first_only if long else everywhere)
+            empty[name] = column.take(pa.array(lone))
+        if r.reset_obs is not None:
+            cut = np.ones(r.n_rollouts, bool) if r.is_reset is None else ~r.is_reset
+            started = np.flatnonzero(cut & (r.length > 0))
+            full["reset_obs"] = sparse_vectors(r.reset_obs[started], r.offsets[started], r.n_transitions)
+            alone = lone[cut[lone]]
+            empty["reset_obs"] = sparse_vectors(r.reset_obs[alone], np.searchsorted(lone, alone), len(lone))
+
+
+def _flagged(r: Rollouts) -> list[int]:
+    some = np.zeros(r.n_rollouts, bool)
+    for flag in r.flags.values():
+        some |= flag
+    places: list[int] = np.flatnonzero(some).tolist()
+    return places
+
+
+def _bare(schema: pa.Schema) -> pa.Schema:
+    return schema.remove_metadata()

@@ -1,0 +1,379 @@
+"""Reads qualcheck's own rollout files row group by row group."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from qualcheck.errors import DataError, UsageError
+from qualcheck.io.canonical import SCHEMA
+from qualcheck.io.columns import (
+    DTYPE,
+    PER,
+    from_json,
+    matrix,
+    rollout_values,
+    shown,
+    step_values,
+)
+from qualcheck.io.gather import all_finite, any_in, bad_actions, batch_bounds
+from qualcheck.spec import EnvSpec
+from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+
+_NEEDED = ("rollout", "step", "obs", "action")
+
+
+def recognises(schema: pa.Schema) -> bool:
+    """Whether a Parquet file is of this layout: by its mark, or by its columns where a tool dropped the mark."""
+    marked = schema.metadata is not None and b"qualcheck.schema" in schema.metadata
+    return (marked and "rollout" in schema.names) or set(_NEEDED) <= set(schema.names)
+
+
+class CanonicalSource:
+    """One file that `CanonicalWriter` wrote.
+
+    Raises:
+        DataError: another schema, another environment, or rows that do not form whole rollouts.
+    """
+
+    format = "canonical"
+
+    def __init__(
+        self, path: Path, spec: EnvSpec, file: pq.ParquetFile, index: int = 0, last_action_flag: str = "auto"
+    ) -> None:
+        self.path = path
+        self.spec = spec
+        self.findings: list[str] = []
+        self._file = file
+        self._index = index
+        self._schema: pa.Schema = file.schema_arrow
+        self._marks = {k.decode(): v.decode() for k, v in (self._schema.metadata or {}).items() if k != b"ARROW:schema"}
+        self._check_schema()
+        self.metadata: dict[str, Any] = from_json(self._marks.get("qualcheck.metadata", "{}"))
+        self._empty = self._read_empty()
+        self._survey()
+        if last_action_flag != "auto" and self.last_action == "executed":
+            self.findings.append("the last action of each rollout was settled when this file was written")
+
+    def _check_schema(self) -> None:
+        schema = self._marks.get("qualcheck.schema", SCHEMA)
+        if schema != SCHEMA:
+            raise DataError(f"{self.path}: rollout schema {schema}; this version reads {SCHEMA}. Update qualcheck")
+        env = self._marks.get("qualcheck.env", self.spec.id)
+        if env != self.spec.id:
+            raise DataError(f"{self.path}: rollouts of {env}; expected {self.spec.id}. Is --env right?")
+        missing = [name for name in _NEEDED if name not in self._schema.names]
+        if missing:
+            raise DataError(f"{self.path}: no column {missing[0]!r}; expected {', '.join(_NEEDED)} and more")
+        for name in ("obs", "next_obs", "reset_obs"):
+            if name in self._schema.names:
+                kind = self._schema.field(name).type
+                if not pa.types.is_fixed_size_list(kind) or kind.list_size != self.spec.obs_size:
+                    raise DataError(
+                        f"{self.path}: column {name!r} is {kind}; expected vectors of {self.spec.obs_size} numbers "
+                        f"for {self.spec.id}. Is --env right?"
+                    )
+
+    def _read_empty(self) -> pa.Table | None:
+        if "qualcheck.empty" not in self._marks:
+            return None
+        try:
+            return pq.read_table(io.BytesIO(base64.b64decode(self._marks["qualcheck.empty"], validate=True)))
+        except (binascii.Error, OSError, pa.ArrowException) as error:
+            raise DataError(f"{self.path}: its list of empty rollouts cannot be read. Write the file again") from error
+
+    def _read(self, columns: list[str] | None, group: int | None = None) -> pa.Table:
+        try:
+            if group is None:
+                return self._file.read(columns=columns)
+            return self._file.read_row_group(group, columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{self.path}: cannot be read ({str(error)[:200]}). Copy it again") from error
+
+    def _survey(self) -> None:
+        table = self._read(["rollout", "step"])
+        rollout: IntArray = table["rollout"].to_numpy()
+        step: IntArray = table["step"].to_numpy()
+        change = np.flatnonzero(np.diff(rollout)) + 1
+        first = np.concatenate([[0], change]) if len(rollout) else np.zeros(0, np.int64)
+        expected = np.arange(len(step)) - np.repeat(first, np.diff(np.append(first, len(step))))
+        if (np.diff(rollout) < 0).any() or not np.array_equal(step, expected):
+            raise DataError(
+                f"{self.path}: its rows are not sorted by rollout and step, or steps are missing; expected whole "
+                "rollouts. Make pieces with: qualcheck filter --mode segments"
+            )
+        empties = 0 if self._empty is None else self._empty.num_rows
+        self.n_rollouts = len(first) + empties
+        self.n_transitions = len(rollout)
+        self.longest = int(np.bincount(rollout).max(initial=0)) if len(rollout) else 0
+        self.last_action = "none"
+        if len(rollout):
+            ends = np.append(change, len(rollout)) - 1
+            final = shown(self._read(["next_obs"])["next_obs"].combine_chunks()) if self._has("next_obs") else None
+            if final is None or not final[ends].all():
+                self.last_action = "executed"
+
+    def _has(self, name: str) -> bool:
+        return name in self._schema.names
+
+    def keys(self) -> dict[str, Any]:
+        return {}
+
+    @cached_property
+    def codes(self) -> AnyArray | None:
+        """The distinct instruction codes, (K, 768); None where the file has none or its companion is missing."""
+        name = self._marks.get("qualcheck.codes")
+        if name is None or Path(name).name != name:
+            return None
+        try:
+            codes: AnyArray = np.load(self.path.with_name(name), mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            self.findings.append(f"{name} is missing beside the file: the instruction codes are not known")
+            return None
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path.with_name(name)}: cannot be read ({error}). Copy it again") from error
+        return codes
+
+    def batches(self, max_transitions: int = 65_536, extras: bool = False) -> Iterator[Rollouts]:
+        """Whole rollouts in file order; see `PaddedSource.batches`."""
+        if max_transitions < 1:
+            raise UsageError(f"a batch of {max_transitions} transitions; expected at least 1")
+        columns = [name for name in self._schema.names if extras or not name.startswith("x_")]
+        carried: pa.Table | None = None
+        given = -1  # number of the last rollout handed on
+        groups = self._file.num_row_groups
+        for group in range(groups):
+            table = self._read(columns, group)
+            if carried is not None:
+                table = pa.concat_tables([carried, table])
+            numbers: IntArray = table["rollout"].to_numpy()
+            if not len(numbers):
+                continue
+            # the last rollout may go on in the next group
+            cut = len(numbers) if group == groups - 1 else int(np.searchsorted(numbers, numbers[-1]))
+            carried = table.slice(cut)
+            if cut:
+                last = int(numbers[cut - 1])
+                yield from self._split(self._with_empty(table.slice(0, cut), given, last), max_transitions, extras)
+                given = last
+        rest = self._with_empty(self._schema.empty_table().select(columns), given, None)
+        if rest.num_rows:
+            yield from self._split(rest, max_transitions, extras)
+
+    def _with_empty(self, table: pa.Table, after: int, last: int | None) -> pa.Table:
+        """The table with the empty rollouts numbered after..last put in their places."""
+        if self._empty is None:
+            return table
+        numbers: IntArray = self._empty["rollout"].to_numpy()
+        inside = numbers > after
+        if last is not None:
+            inside &= numbers <= last
+        if not inside.any():
+            return table
+        names = table.column_names
+        found = self._empty.filter(pa.array(inside))
+        columns = [
+            found[name].cast(table.schema.field(name).type)
+            if name in found.column_names
+            else pa.nulls(found.num_rows, table.schema.field(name).type)
+            for name in names
+        ]
+        both = pa.concat_tables([table, pa.table(columns, schema=table.schema)])
+        return both.take(pa.array(np.argsort(both["rollout"].to_numpy(), kind="stable")))
+
+    def _split(self, table: pa.Table, most: int, extras: bool) -> Iterator[Rollouts]:
+        numbers: IntArray = table["rollout"].to_numpy()
+        first = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1])
+        bounds = np.append(first, len(numbers))
+        for begin, end in batch_bounds(np.diff(bounds), most):
+            part = table.slice(bounds[begin], bounds[end] - bounds[begin])
+            yield self._rollouts(part, bounds[begin : end + 1] - bounds[begin], extras)
+
+    def _rollouts(self, table: pa.Table, bounds: IntArray, extras: bool) -> Rollouts:
+        table = table.unify_dictionaries().combine_chunks()
+        column = {name: table[name].combine_chunks() for name in table.column_names}
+        n = len(bounds) - 1
+        first = pa.array(bounds[:-1])
+        step: IntArray = column["step"].to_numpy()
+        real = step >= 0
+        length = np.add.reduceat(real.astype(np.int64), bounds[:-1])
+        offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        full = column if real.all() else {k: v.filter(pa.array(real)) for k, v in column.items()}
+        obs, has_final, breaks, break_obs = self._rows(column, full, real, bounds, offsets)
+
+        def texts(name: str) -> list[str | None]:
+            return column[name].take(first).to_pylist() if name in column else [None] * n
+
+        def numbers(name: str) -> IntArray:
+            if name not in column:
+                return np.zeros(n, np.int32)
+            return column[name].take(first).fill_null(0).to_numpy().astype(np.int32)
+
+        action = self._actions(full["action"])
+        reward = self._step_numbers(full, "reward")
+        starts = texts("start")
+        extra_rollout: dict[str, list[Any]] = {}
+        extra_step: dict[str, AnyArray] = {}
+        for name in column if extras else ():
+            if name.startswith("x_"):
+                field = self._schema.field(name)
+                if (field.metadata or {}).get(PER) == b"rollout":
+                    extra_rollout[name[2:]] = rollout_values(field, column[name].take(first))
+                else:
+                    extra_step[name[2:]] = step_values(field, full[name])
+        origin = texts("source")
+        if extras and any(origin):
+            extra_rollout["source"] = [name or "" for name in origin]
+        flags = self._flags(texts("flags"), breaks, obs, action, reward, has_final, offsets)
+        named = {name: texts(name) for name in ("level", "generator", "task")}
+        known = {k: [v or "" for v in values] for k, values in named.items() if any(v is not None for v in values)}
+        defect = texts("defect")
+        return Rollouts(
+            obs=obs,
+            action=action,
+            offsets=offsets,
+            has_final=has_final,
+            source=np.full(n, self._index, np.int32),
+            source_rollout=numbers("source_rollout"),
+            source_step=numbers("source_step"),
+            instruction=texts("instruction"),
+            reward=reward,
+            terminal=self._step_flags(full, "terminal"),
+            truncated=self._step_flags(full, "truncated"),
+            goal=self._goals(column, first),
+            is_reset=np.array([start == "reset" for start in starts]) if any(starts) else None,
+            reset_obs=self._reset_rows(column, first, obs, has_final, offsets),
+            break_at=breaks,
+            break_obs=break_obs,
+            level=known.get("level"),
+            generator=known.get("generator"),
+            task=known.get("task"),
+            flags=flags,
+            defect=[code or "" for code in defect],
+            code=self._code_rows(column, first),
+            extra_rollout=extra_rollout,
+            extra_step=extra_step,
+        )
+
+    def _rows(
+        self,
+        column: dict[str, pa.Array],
+        full: dict[str, pa.Array],
+        real: BoolArray,
+        bounds: IntArray,
+        offsets: IntArray,
+    ) -> tuple[AnyArray, BoolArray, IntArray, AnyArray | None]:
+        width = self.spec.obs_size
+        start = matrix(full["obs"], width)  # (M, O)
+        m, length = len(start), np.diff(offsets)
+        if m != len(full["obs"]):
+            raise DataError(f"{self.path}: column 'obs' has empty cells; expected a row on every transition")
+        after = shown(full["next_obs"]) if "next_obs" in full else np.zeros(m, bool)
+        ends = matrix(full["next_obs"], width) if "next_obs" in full else start[:0]
+        last = np.zeros(m, bool)
+        last[offsets[1:][length > 0] - 1] = True
+        has_final = np.zeros(len(length), bool)
+        has_final[length > 0] = after[last]
+        lone_rows = np.zeros((0, width), start.dtype)
+        if not real.all():
+            lone = np.flatnonzero(~real)  # rows of rollouts without transitions
+            cells = column["obs"].take(pa.array(lone))
+            has_final[np.searchsorted(bounds, lone, side="right") - 1] = shown(cells)
+            lone_rows = matrix(cells, width)
+        rows = length + has_final
+        row_offsets = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        obs = np.empty((row_offsets[-1], width), start.dtype)
+        obs[np.arange(m) + np.repeat(row_offsets[:-1] - offsets[:-1], length)] = start
+        is_end = last[after]  # of the rows in `ends`
+        obs[row_offsets[1:][has_final & (length > 0)] - 1] = ends[is_end]
+        obs[row_offsets[:-1][has_final & (length == 0)]] = lone_rows
+        breaks = np.flatnonzero(after & ~last)
+        return obs, has_final, breaks, ends[~is_end] if len(breaks) else None
+
+    def _actions(self, column: pa.Array) -> AnyArray:
+        if pa.types.is_fixed_size_list(column.type):
+            return matrix(column, column.type.list_size)
+        meta = self._schema.field("action").metadata or {}
+        values: AnyArray = column.to_numpy(zero_copy_only=False)
+        return values.astype(np.dtype(meta[DTYPE].decode()), copy=False) if DTYPE in meta else values
+
+    def _step_numbers(self, full: dict[str, pa.Array], name: str) -> AnyArray | None:
+        if name not in full or (len(full[name]) and full[name].null_count == len(full[name])):
+            return None
+        values: AnyArray = full[name].to_numpy(zero_copy_only=False).astype(np.float64)
+        return values
+
+    def _step_flags(self, full: dict[str, pa.Array], name: str) -> BoolArray | None:
+        if name not in full or full[name].null_count == len(full[name]):
+            return None
+        values: BoolArray = full[name].fill_null(False).to_numpy(zero_copy_only=False)
+        return values
+
+    def _goals(self, column: dict[str, pa.Array], first: pa.Array) -> list[AnyArray | None] | None:
+        if "goal" not in column:
+            return None
+        goals: list[AnyArray | None] = rollout_values(self._schema.field("goal"), column["goal"].take(first))
+        return goals
+
+    def _reset_rows(
+        self, column: dict[str, pa.Array], first: pa.Array, obs: AnyArray, has_final: BoolArray, offsets: IntArray
+    ) -> AnyArray | None:
+        if "reset_obs" not in column:
+            return None
+        cells = column["reset_obs"].take(first)
+        rows = np.diff(offsets) + has_final
+        reset = np.zeros((len(first), self.spec.obs_size), obs.dtype)
+        begins = np.concatenate([[0], np.cumsum(rows)[:-1]])
+        reset[rows > 0] = obs[begins[rows > 0]]  # a piece that starts at a reset is its own context
+        reset[shown(cells)] = matrix(cells, self.spec.obs_size)
+        return reset
+
+    def _code_rows(self, column: dict[str, pa.Array], first: pa.Array) -> AnyArray | None:
+        if "code" not in column or self.codes is None:
+            return None
+        places = column["code"].take(first)
+        known = shown(places)
+        if not known.any():
+            return None
+        codes = np.full((len(places), self.codes.shape[1]), np.nan, self.codes.dtype)
+        codes[known] = self.codes[places.drop_null().to_numpy()]
+        return codes
+
+    def _flags(
+        self,
+        texts: list[str | None],
+        breaks: IntArray,
+        obs: AnyArray,
+        action: AnyArray,
+        reward: AnyArray | None,
+        has_final: BoolArray,
+        offsets: IntArray,
+    ) -> dict[str, BoolArray]:
+        n = len(texts)
+        flags = {"chain_break": any_in(breaks, offsets)}
+        flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, self.spec.action)), offsets)
+        flags["non_finite"] = np.zeros(n, bool)
+        row_offsets = np.concatenate([[0], np.cumsum(np.diff(offsets) + has_final)]).astype(np.int64)
+        for values, bounds in ((obs, row_offsets), (action, offsets), (reward, offsets)):
+            if values is not None and not all_finite(values):
+                finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+                flags["non_finite"] |= any_in(np.flatnonzero(~finite), bounds)
+        for i, names in enumerate(texts):
+            for name in names.split() if names else ():
+                flags.setdefault(name, np.zeros(n, bool))[i] = True
+        return flags
+
+
+def read_codes(path: Path | str, spec: EnvSpec) -> AnyArray | None:
+    """The distinct instruction codes of a file of this layout, (K, 768); None where it has none."""
+    with pq.ParquetFile(path) as file:
+        return CanonicalSource(Path(path), spec, file).codes

@@ -1,0 +1,189 @@
+"""Arrow columns from arrays and back, without loss: vectors, text, and whatever keys a user's file carries."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from qualcheck.errors import DataError
+from qualcheck.types import AnyArray, BoolArray, IntArray
+
+PER, KIND, DTYPE, SHAPE = b"qualcheck.per", b"qualcheck.kind", b"qualcheck.dtype", b"qualcheck.shape"
+
+
+def vectors(rows: AnyArray) -> pa.FixedSizeListArray:
+    """A FixedSizeList column over the memory of contiguous rows, (M, O)."""
+    flat = np.ascontiguousarray(rows).reshape(-1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(flat, pa.from_numpy_dtype(flat.dtype)), rows.shape[1])
+
+
+def sparse_vectors(rows: AnyArray, at: IntArray, size: int) -> pa.FixedSizeListArray:
+    """A column of `size` cells that holds rows (B, O) at the places `at`, (B,), and null elsewhere."""
+    place = np.zeros(size, np.int64)
+    place[at] = np.arange(len(at))
+    absent = np.ones(size, bool)
+    absent[at] = False
+    return vectors(rows).take(pa.array(place, mask=absent))
+
+
+def matrix(column: pa.Array, width: int) -> AnyArray:
+    """The rows of a FixedSizeList column that are not null, (B, width)."""
+    values: AnyArray = column.flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(-1, width)
+
+
+def shown(column: pa.Array) -> BoolArray:
+    """Which cells are not null."""
+    if not column.null_count:
+        return np.ones(len(column), bool)
+    valid: BoolArray = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def text(values: Sequence[str | None], index: IntArray) -> pa.DictionaryArray:
+    """A text column that repeats `values`, (N,), by `index`, (M,)."""
+    coded = pa.array(values, pa.string()).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(coded.indices.take(pa.array(index)), coded.dictionary)
+
+
+def step_column(name: str, values: AnyArray) -> tuple[pa.Field, pa.Array]:
+    """A column of one value a transition, (M, ...)."""
+    meta = {PER: b"step", DTYPE: values.dtype.str.encode(), SHAPE: json.dumps(values.shape[1:]).encode()}
+    if values.dtype.kind in "US":
+        kind = pa.string() if values.dtype.kind == "U" else pa.binary()
+        flat = pa.array(values.reshape(-1).tolist(), kind)
+    else:
+        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    if values.ndim > 1:
+        width = math.prod(values.shape[1:])
+        if not width:
+            column = pa.array([[]] * len(values), pa.list_(flat.type))
+        else:
+            column = pa.FixedSizeListArray.from_arrays(flat, width)
+    else:
+        column = flat
+    return pa.field(name, column.type, metadata=meta), column
+
+
+def step_values(field: pa.Field, column: pa.Array) -> AnyArray:
+    """What `step_column` was given; cells that are null become NaN, "" or False."""
+    meta = field.metadata or {}
+    shape = tuple(json.loads(meta.get(SHAPE, b"[]")))
+    dtype = np.dtype(meta[DTYPE].decode()) if DTYPE in meta else None
+    nested = pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type)
+    present = shown(column)
+    flat = column.flatten() if nested else column.drop_null()
+    if dtype is not None and dtype.kind in "US":
+        got = np.array(flat.to_pylist(), dtype)
+    else:
+        got = flat.to_numpy(zero_copy_only=False)
+    dtype = got.dtype if dtype is None else dtype
+    if not nested and not shape:
+        got = got.reshape(-1)
+    elif not shape:
+        shape = (len(got) // max(int(present.sum()), 1),)
+    got = got.reshape(int(present.sum()), *shape).astype(dtype, copy=False)
+    if present.all():
+        return got
+    if got.dtype.kind in "iu":
+        got = got.astype(np.float64)  # a missing number has no integer
+    whole = np.full((len(column), *shape), np.nan if got.dtype.kind == "f" else np.zeros(1, got.dtype)[0], got.dtype)
+    whole[present] = got
+    return whole
+
+
+def rollout_column(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
+    """A column of one value a rollout, (N,).
+
+    Raises:
+        DataError: the values have no common column type and are no JSON either.
+    """
+    meta = {PER: b"rollout"}
+    kinds = {type(value) for value in values if value is not None}
+    plain: list[Any] = list(values)
+    if kinds and all(issubclass(kind, np.generic | np.ndarray) for kind in kinds) and len(kinds) == 1:
+        dtypes = {value.dtype for value in values if value is not None}
+        if len(dtypes) == 1 and next(iter(dtypes)).kind in "biufSU":
+            meta |= {KIND: b"array" if np.ndarray in kinds else b"scalar", DTYPE: next(iter(dtypes)).str.encode()}
+            plain = [None if value is None else value.tolist() for value in values]
+    try:
+        column = pa.array(plain)
+        same = column.to_pylist() == plain or _same_but_nan(column.to_pylist(), plain)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        same = False
+    if not same:
+        try:
+            column = pa.array([json.dumps(value, default=_tagged) for value in values], pa.string())
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"key {name!r}: its values ({', '.join(sorted(k.__name__ for k in kinds))}) fit no table column; "
+                "expected numbers, text, lists or arrays. Remove the key from the file"
+            ) from error
+        meta = {PER: b"rollout", KIND: b"json"}
+    return pa.field(name, column.type, metadata=meta), column
+
+
+def rollout_values(field: pa.Field, column: pa.Array) -> list[Any]:
+    """What `rollout_column` was given."""
+    meta = field.metadata or {}
+    values: list[Any] = column.to_pylist()
+    kind = meta.get(KIND)
+    if kind == b"json":
+        return [None if value is None else json.loads(value, object_hook=_untagged) for value in values]
+    if kind in (b"array", b"scalar"):
+        dtype = np.dtype(meta[DTYPE].decode())
+        if kind == b"array":
+            return [None if value is None else np.array(value, dtype) for value in values]
+        return [None if value is None else np.array(value, dtype)[()] for value in values]
+    return values
+
+
+def to_json(value: Any) -> str:
+    """JSON text of plain values, arrays included."""
+    return json.dumps(value, default=_tagged, ensure_ascii=False)
+
+
+def from_json(text: str) -> Any:
+    """What `to_json` was given."""
+    return json.loads(text, object_hook=_untagged)
+
+
+def _tagged(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        return {"qualcheck.array": value.tolist(), "dtype": value.dtype.str, "shape": value.shape}
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return {"qualcheck.objects": list(value.ravel()), "shape": value.shape}
+    if isinstance(value, np.generic):
+        return {"qualcheck.array": value.item(), "dtype": value.dtype.str, "shape": None}
+    if isinstance(value, bytes | bytearray):
+        return {"qualcheck.bytes": value.decode("latin1")}
+    if isinstance(value, set | frozenset):
+        return {"qualcheck.set": sorted(value, key=repr)}
+    raise TypeError(type(value).__name__)
+
+
+def _untagged(value: dict[str, Any]) -> Any:
+    if "qualcheck.array" in value:
+        array = np.array(value["qualcheck.array"], np.dtype(value["dtype"]))
+        return array[()] if value["shape"] is None else array.reshape(value["shape"])
+    if "qualcheck.objects" in value:
+        items = value["qualcheck.objects"]
+        return np.fromiter(items, dtype=object, count=len(items)).reshape(value["shape"])
+    if "qualcheck.bytes" in value:
+        return value["qualcheck.bytes"].encode("latin1")
+    if "qualcheck.set" in value:
+        return set(value["qualcheck.set"])
+    return value
+
+
+def _same_but_nan(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same_but_nan, left, right))
+    if isinstance(left, float) and isinstance(right, float) and left != left:
+        return right != right
+    return type(left) is type(right) and bool(left == right)

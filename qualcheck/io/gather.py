@@ -1,0 +1,70 @@
+"""Picking valid rows out of padded arrays, with one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qualcheck.spec import ActionSpec
+from qualcheck.types import AnyArray, BoolArray, IntArray
+
+
+def rows_of(block: AnyArray, places: IntArray) -> AnyArray:
+    """Rows `places` of a padded block, (n, T, ...) -> (M, ...), in this machine's byte order."""
+    native = block.dtype.newbyteorder("=")
+    if block.flags.c_contiguous and block.dtype == native:
+        flat = block.reshape(-1, *block.shape[2:])
+        return np.take(flat, places, axis=0) if len(flat) else flat[:0]
+    rollout, step = np.divmod(places, max(block.shape[1], 1))
+    return np.ascontiguousarray(block[rollout, step], dtype=native)
+
+
+def batch_bounds(length: IntArray, most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of whole rollouts that hold at most `most` transitions each, or a single longer rollout."""
+    ends = np.cumsum(length)  # (N,)
+    begin = 0
+    while begin < len(length):
+        used = int(ends[begin - 1]) if begin else 0
+        end = max(int(np.searchsorted(ends, used + most, side="right")), begin + 1)
+        # rollouts without transitions cost rows and objects too
+        end = min(end, begin + most)
+        yield begin, end
+        begin = end
+
+
+def all_finite(values: AnyArray) -> bool:
+    """Whether no number is NaN or infinite; may say False for huge finite numbers whose sum overflows."""
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()))
+
+
+def differing_rows(following: AnyArray, obs: AnyArray, after: IntArray) -> IntArray:
+    """Indices m where following[m] differs from obs[after[m]]; NaN equals NaN."""
+    shown = obs[after]  # (M, O)
+    unequal = following != shown
+    if not unequal.any():
+        return np.zeros(0, np.int64)
+    places = np.flatnonzero(unequal.any(axis=1))
+    left, right = following[places], shown[places]
+    both_nan = (left != left) & (right != right)
+    return places[((left != right) & ~both_nan).any(axis=1)]
+
+
+def bad_actions(action: AnyArray, spec: ActionSpec) -> BoolArray:
+    """Actions outside a discrete action set, (M,); of box actions those that are not finite."""
+    if spec.kind == "box":
+        if all_finite(action):
+            return np.zeros(len(action), bool)
+        return ~np.isfinite(action).all(axis=1)
+    if action.dtype.kind in "iub":
+        return (action < 0) | (action >= spec.size)
+    with np.errstate(invalid="ignore"):
+        return ~((action >= 0) & (action < spec.size) & (action == np.floor(action)))
+
+
+def any_in(places: IntArray, bounds: IntArray) -> BoolArray:
+    """Which of the intervals between `bounds`, (N+1,), hold one of the sorted `places`; (N,)."""
+    return np.diff(np.searchsorted(places, bounds)) > 0
