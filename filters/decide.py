@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from qualcheck.filters.columns import SCORES
 from qualcheck.filters.pieces import Pieces, passing, piece_scores, ranges
 from qualcheck.filters.quantile import Cutoff, top_fraction
 from qualcheck.filters.reasons import Reason
@@ -66,7 +67,7 @@ def decide(
     scores: dict[str, FloatArray]
     if mode == "rollouts":
         pieces = Pieces(np.arange(n), np.zeros(n, np.int64), length)
-        scores = {name: rollouts[name] for name in _SCORES}
+        scores = {name: rollouts[name] for name in (*SCORES, "trivial")}
     else:
         tc, dl = transitions["tc"], transitions["dl"]
         passes = passing(tc, dl, limits.keep_unverifiable)
@@ -95,18 +96,6 @@ def decide(
         transition_reason,
         cutoffs,
     )
-
-
-_SCORES = (
-    "correctness",
-    "legality",
-    "coverage_tc",
-    "coverage_dl",
-    "consistency",
-    "consistency_replayed",
-    "scaled_error",
-    "trivial",
-)
 
 
 def _per_rollout(pieces: Pieces, reason: IntArray, transition_reason: IntArray, offsets: IntArray) -> IntArray:

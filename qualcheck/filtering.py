@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from qualcheck import __version__
 from qualcheck.cut import cut
 from qualcheck.errors import DataError, UsageError
-from qualcheck.filters.decide import MODES, Decision, decide
+from qualcheck.filters.columns import score_columns
+from qualcheck.filters.decide import MODES, Decision, Mode, decide
 from qualcheck.filters.pieces import Pieces
 from qualcheck.filters.quantile import Cutoff
 from qualcheck.filters.reasons import LABELS
@@ -31,13 +27,14 @@ from qualcheck.io import Source, open_source
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.io.like_input import CUTOFFS_KEY, write_like_input
 from qualcheck.manifest import dump, sha256
-from qualcheck.output import refuse_overlap
+from qualcheck.output import refuse_overlap, staged_files
 from qualcheck.registry import load
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
-from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+from qualcheck.types import AnyArray, BoolArray, IntArray
 
 BATCH = 65_536  # transitions
+BESIDE = (".filter.json", ".decisions.parquet", ".codes.npy")  # what may stand beside an output
 SCHEMA = 1
 
 
@@ -45,7 +42,7 @@ SCHEMA = 1
 class FilterOptions(Limits):
     """Every parameter of a filtering, with its default; all of them stand in OUT.filter.json."""
 
-    mode: Any = "rollouts"
+    mode: Mode = "rollouts"
     top_fraction: float | None = None
     like_input: bool = False
 
@@ -70,6 +67,7 @@ class FilterResult:
     """What was written and why; `report` is what OUT.filter.json holds."""
 
     out: Path
+    pieces: Pieces  # what was kept, in the order written; `rollout` is the row of rollouts.parquet
     report: dict[str, Any]
     lines: list[str] = field(default_factory=list)  # for the user, one finding each
 
@@ -130,11 +128,12 @@ def filter_run(
     for entry in selected:
         _same_file(entry, run)
     sources = [_open(entry, spec, trust_pickle) for entry in selected]
-    rollouts, offsets, decision = _decide(opened, inputs, sources, chosen, spec.exact)
+    rollouts, transitions, offsets = score_columns(opened, chosen.mode)
+    decision = _decide((rollouts, transitions, offsets), selected, sources, chosen, spec.exact)
     report = _report(opened, inputs, chosen, decision, rollouts["gc_replayed"])
-    with _staged(out) as stage:
+    with staged_files(out) as stage:
         data = stage / out.name
-        tag = {CUTOFFS_KEY: dump(_recorded(chosen, decision.cutoffs)).strip()} if decision.cutoffs else {}
+        tag = _tag(chosen, decision.cutoffs, sources)
         if chosen.like_input and sources[0].format != "canonical":
             kept = _of_input(decision.pieces, rollouts["rollout"], selected[0])
             write_like_input(sources[0], kept, data, tag)
@@ -146,7 +145,7 @@ def filter_run(
     lines = summary_lines(report, decision)
     if not report["pieces"]:
         lines.append(f"nothing passed: {out} holds an empty set")
-    return FilterResult(out, report, lines)
+    return FilterResult(out, decision.pieces, report, lines)
 
 
 def _inputs(results: Mapping[str, Any], run: Path, moved: Path | None) -> list[_Input]:
@@ -178,8 +177,11 @@ def _refuse(out: Path, run: Path, inputs: list[Path]) -> None:
     for path in inputs:
         if str(path.resolve()).casefold() == folded:
             raise UsageError(f"-o {out}: differs from the input {path} in case only. Choose another output.")
-    if out.exists() or out.is_symlink():
-        raise UsageError(f"-o {out} exists already; nothing is overwritten. Remove it or choose another name.")
+    for path in (out, *(out.with_name(f"{out.name}{beside}") for beside in BESIDE)):
+        if path.exists() or path.is_symlink():
+            raise UsageError(
+                f"-o {out}: {path} exists already; nothing is overwritten. Remove it or choose another name."
+            )
 
 
 def _same_file(entry: _Input, run: Path) -> None:
@@ -197,75 +199,47 @@ def _same_file(entry: _Input, run: Path) -> None:
 
 def _open(entry: _Input, spec: EnvSpec, trust_pickle: bool) -> Source:
     decided = entry.recorded["last_action"]
-    return open_source(
+    source = open_source(
         entry.path,
         spec,
         index=entry.index,
         last_action=decided if decided in ("executed", "filler") else "auto",
         trust_pickle=trust_pickle,
     )
-
-
-_SCORES = (
-    "correctness",
-    "legality",
-    "coverage_tc",
-    "coverage_dl",
-    "consistency",
-    "consistency_replayed",
-    "scaled_error",
-)
+    found, counted = source.n_transitions, entry.recorded["n_transitions"]
+    if (source.n_rollouts, found) != (entry.recorded["n_rollouts"], counted):
+        raise DataError(
+            f"{entry.path}: {found} transitions in {source.n_rollouts} rollouts; the run counted {counted} in "
+            f"{entry.recorded['n_rollouts']}. It was read by another version; score it again."
+        )
+    return source
 
 
 def _decide(
-    run: Run, inputs: list[_Input], sources: list[Source], options: FilterOptions, exact: bool
-) -> tuple[dict[str, AnyArray], IntArray, Decision]:
-    """Read the score columns and judge them: rollout columns, (N+1,) offsets, decision."""
-    table = run.rollouts([*_SCORES, "rollout", "task", "trivial", "flags", "length", "gc_replayed", "start"])
-    rollouts: dict[str, AnyArray] = {name: table[name].to_numpy() for name in (*_SCORES, "rollout", "gc_replayed")}
-    rollouts["task"] = np.asarray(table["task"].to_pylist(), dtype=str)
-    rollouts["start"] = np.asarray(table["start"].to_pylist(), dtype=str)
-    rollouts["trivial"] = pc.cast(table["trivial"], pa.float32()).to_numpy(zero_copy_only=False)
-    rollouts["broken"] = _has_flag(table["flags"], "chain_break")
-    rollouts["length"] = table["length"].to_numpy().astype(np.int64)
-    offsets = np.concatenate([[0], np.cumsum(rollouts["length"])]).astype(np.int64)
-    transitions: dict[str, AnyArray] = {}
-    if options.mode != "rollouts":
-        names = ("tc", "dl", "tc_scaled", "goal_share", "goal_share_replayed")
-        steps = run.transitions(names)
-        if steps.num_rows != offsets[-1]:
-            raise DataError(
-                f"{run.path}: transitions.parquet has {steps.num_rows} rows, rollouts.parquet counts {offsets[-1]}. "
-                "Score the input again."
-            )
-        transitions = {name: steps[name].to_numpy() for name in names}
-    eligible = np.zeros(table.num_rows, bool)
+    columns: tuple[dict[str, AnyArray], dict[str, AnyArray], IntArray],
+    inputs: list[_Input],
+    sources: list[Source],
+    options: FilterOptions,
+    exact: bool,
+) -> Decision:
+    """Judge the score columns of the selected inputs."""
+    rollouts, transitions, offsets = columns
+    eligible = np.zeros(len(offsets) - 1, bool)
     known: dict[str, Cutoff] = {}
-    selected = [entry for entry in inputs if entry.selected]
-    for entry, source in zip(selected, sources, strict=True):
+    for entry, source in zip(inputs, sources, strict=True):
         eligible |= _inside(rollouts["rollout"], entry)
         known.update(_known_cutoffs(source, options))
-    limits = Limits(**{part.name: getattr(options, part.name) for part in fields(Limits)})
-    decision = decide(
+    return decide(
         rollouts,
         transitions,
         offsets,
         mode=options.mode,
-        limits=limits,
+        limits=options,
         fraction=options.top_fraction,
         known=known,
         exact=exact,
         candidate=eligible,
     )
-    return rollouts, offsets, decision
-
-
-def _has_flag(column: pa.ChunkedArray, name: str) -> BoolArray:
-    lists = column.combine_chunks()
-    hit = np.zeros(len(lists), bool)
-    flat, parent = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
-    hit[parent[pc.equal(flat, name).to_numpy(zero_copy_only=False).astype(bool)]] = True
-    return hit
 
 
 def _inside(rollout: IntArray, entry: _Input) -> BoolArray:
@@ -285,6 +259,14 @@ def _recorded(options: FilterOptions, cutoffs: Mapping[str, Cutoff]) -> dict[str
         "top_fraction": options.top_fraction,
         "cutoffs": {task: asdict(cutoff) for task, cutoff in sorted(cutoffs.items())},
     }
+
+
+def _tag(options: FilterOptions, cutoffs: Mapping[str, Cutoff], sources: list[Source]) -> dict[str, str]:
+    """The cut-offs as the output itself carries them; those of an earlier filtering stay true without new ones."""
+    if cutoffs:
+        return {CUTOFFS_KEY: dump(_recorded(options, cutoffs)).strip()}
+    earlier = sources[0].metadata.get(CUTOFFS_KEY) if len(sources) == 1 else None
+    return {CUTOFFS_KEY: earlier} if isinstance(earlier, str) else {}
 
 
 def _known_cutoffs(source: Source, options: FilterOptions) -> dict[str, Cutoff]:
@@ -310,35 +292,36 @@ def _write_canonical(
     rollouts: Mapping[str, AnyArray],
     tag: Mapping[str, str],
 ) -> None:
-    writer = CanonicalWriter(path, spec, dict(tag))
-    for entry, source in zip(inputs, sources, strict=True):
-        kept = _of_input(pieces, rollouts["rollout"], entry)
-        length = np.full(entry.recorded["n_rollouts"], -1, np.int64)
-        reset = np.ones(len(length), bool)
-        mine = _inside(rollouts["rollout"], entry)
-        length[rollouts["rollout"][mine] - entry.first] = rollouts["length"][mine]
-        reset[rollouts["rollout"][mine] - entry.first] = rollouts["start"][mine] == "reset"
-        done = 0
-        for batch in source.batches(BATCH, extras=True):
-            here = kept.select(slice(*np.searchsorted(kept.rollout, [done, done + batch.n_rollouts])))
-            local = here.rollout - done
-            _same_length(batch, local, length[here.rollout], source)
-            if batch.is_reset is None:
-                batch = replace(batch, is_reset=reset[done : done + batch.n_rollouts])
-            if len(here):
-                writer.append(cut(batch, local, here.start, here.stop))
-            done += batch.n_rollouts
-    writer.close()
+    said = [{k: v for k, v in source.metadata.items() if not k.startswith("qualcheck_")} for source in sources]
+    names = [""] * (max(entry.index for entry in inputs) + 1)
+    for entry in inputs:
+        names[entry.index] = str(entry.path)
+    metadata = (
+        said[0]
+        if len(said) == 1
+        else {"inputs": {str(source.path): part for source, part in zip(sources, said, strict=True)}}
+    )
+    with CanonicalWriter(path, spec, {**metadata, **tag}, names) as writer:
+        for entry, source in zip(inputs, sources, strict=True):
+            _append(writer, entry, source, pieces, rollouts)
 
 
-def _same_length(batch: Rollouts, local: IntArray, length: IntArray, source: Source) -> None:
-    wrong = np.flatnonzero(batch.length[local] != length)
-    if len(wrong):
-        at = wrong[0]
-        raise DataError(
-            f"{source.path}: rollout {batch.source_rollout[local[at]]} has {batch.length[local[at]]} transitions, the "
-            f"run counted {length[at]}. It was read by another version; score it again."
-        )
+def _append(
+    writer: CanonicalWriter, entry: _Input, source: Source, pieces: Pieces, rollouts: Mapping[str, AnyArray]
+) -> None:
+    """Cut the pieces of one input and write them."""
+    kept = _of_input(pieces, rollouts["rollout"], entry)
+    reset = np.ones(entry.recorded["n_rollouts"], bool)
+    mine = _inside(rollouts["rollout"], entry)
+    reset[rollouts["rollout"][mine] - entry.first] = rollouts["start"][mine] == "reset"
+    done = 0
+    for batch in source.batches(BATCH, extras=True):
+        here = kept.select(slice(*np.searchsorted(kept.rollout, [done, done + batch.n_rollouts])))
+        if batch.is_reset is None:
+            batch = replace(batch, is_reset=reset[done : done + batch.n_rollouts])
+        if len(here):
+            writer.append(cut(batch, here.rollout - done, here.start, here.stop))
+        done += batch.n_rollouts
 
 
 def _format(options: FilterOptions, sources: list[Source]) -> str:
@@ -382,21 +365,3 @@ def _report(
         "run": {"path": str(run.path), "manifest_sha256": sha256(run.path / "manifest.json")},
         "versions": {"qualcheck": __version__, **{name: version(name) for name in ("numpy", "pyarrow")}},
     }
-
-
-@contextlib.contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """A folder beside `out` whose files take their names when the block ends well, the one named as `out` last."""
-    parent = out.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-{os.getpid()}-", dir=parent))
-    except OSError as error:
-        raise UsageError(f"-o {out}: cannot write there ({error.strerror}). Choose another output.") from error
-    try:
-        yield stage
-        files = sorted(stage.iterdir(), key=lambda path: path.name == out.name)
-        for path in files:
-            path.replace(parent / path.name)
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)

@@ -36,13 +36,7 @@ def staged_folder(out: Path) -> Iterator[Path]:
     """
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
         raise UsageError(f"-o {out} exists already; nothing is overwritten. Remove it or choose another name.")
-    parent = out.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(parent, out.name)
-        stage = Path(tempfile.mkdtemp(prefix=f"{_prefix(out.name)}{os.getpid()}-", dir=parent))
-    except OSError as error:
-        raise UsageError(f"-o {out}: cannot write there ({error.strerror}). Choose another output.") from error
+    stage = _open_stage(out)
     try:
         yield stage
         stage.chmod(0o777 & ~_umask())
@@ -54,7 +48,33 @@ def staged_folder(out: Path) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _prefix(name: str) -> str:
+@contextlib.contextmanager
+def staged_files(out: Path) -> Iterator[Path]:
+    """A folder beside `out` whose files take their names when the block ends well, the one named as `out` last.
+
+    Raises:
+        UsageError: the parent of `out` cannot be written.
+    """
+    stage = _open_stage(out)
+    try:
+        yield stage
+        for path in sorted(stage.iterdir(), key=lambda path: path.name == out.name):
+            path.replace(out.absolute().parent / path.name)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _open_stage(out: Path) -> Path:
+    parent = out.absolute().parent
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(parent, out.name)
+        return Path(tempfile.mkdtemp(prefix=f"{_stage_prefix(out.name)}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise UsageError(f"-o {out}: cannot write there ({error.strerror}). Choose another output.") from error
+
+
+def _stage_prefix(name: str) -> str:
     """Names of unfinished folders tell this machine's from those of others on a shared disk."""
     return f".{name}.partial-{platform.node()}-"
 
@@ -67,7 +87,7 @@ def _umask() -> int:
 
 def _remove_abandoned(parent: Path, name: str) -> None:
     """Remove the unfinished folders of killed runs into the same output."""
-    prefix = _prefix(name)
+    prefix = _stage_prefix(name)
     for stage in parent.iterdir():
         if not stage.name.startswith(prefix):
             continue

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,12 @@ from qualcheck.adapter import EnvAdapter
 from qualcheck.checks.flags import as_lists
 from qualcheck.errors import SimulatorDisagreement
 from qualcheck.io import Source
+from qualcheck.registry import load
 from qualcheck.scoring import Labels, Placer, Scored, Tally, score_batch
 from qualcheck.table import ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
-from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+from qualcheck.types import AnyArray, BoolArray, IntArray, Placement, Rollouts
 
-BATCH = 32_768  # transitions; large enough for numpy, small enough for the cache
+BATCH = 65_536  # transitions; large enough for numpy, small enough for the cache
 Progress = Callable[[int], None]
 
 
@@ -128,8 +132,8 @@ def run_pass(
     background = _Background()
     try:
         for source, label, tally in zip(sources, labels, tallies, strict=True):
-            for rollouts in source.batches(BATCH):
-                scored = score_batch(adapter, rollouts, placer, label, tally)
+            for rollouts, scored in _in_threads(adapter, source, placer, label):
+                tally.add(scored.tally)
                 referee.check(adapter, rollouts, scored, transitions_done, label.source)
                 columns = scored.transitions
                 columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
@@ -166,6 +170,33 @@ def run_pass(
         {name: int(values.sum()) for name, values in sorted(merged.items())},
         clusters,
     )
+
+
+def _in_threads(
+    adapter: EnvAdapter, source: Source, placer: Placer, label: Labels
+) -> Iterator[tuple[Rollouts, Scored]]:
+    """The batches of a source and their scores, in order; several are checked at once where the adapter gains by it."""
+    spare: queue.SimpleQueue[EnvAdapter] = queue.SimpleQueue()
+    threads = min(adapter.spec.batches_at_once, os.cpu_count() or 1)
+    for _ in range(threads):
+        spare.put(load(adapter.spec.id) if threads > 1 else adapter)
+
+    def job(rollouts: Rollouts, placements: list[Placement], which: IntArray) -> Scored:
+        own = spare.get()
+        try:
+            return score_batch(own, rollouts, placements, which, label)
+        finally:
+            spare.put(own)
+
+    waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for rollouts in source.batches(BATCH):
+            waiting.append((rollouts, pool.submit(job, rollouts, *placer.place(rollouts))))
+            if len(waiting) > threads:
+                first, score = waiting.popleft()
+                yield first, score.result()
+        for first, score in waiting:
+            yield first, score.result()
 
 
 def _preferred(tally: Tally) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,16 @@ class Tally:
     def verdicts(self, metric: str, values: FloatArray) -> None:
         self.verified[metric] += int((~np.isnan(values)).sum())
         self.passed[metric] += int((values > 0).sum())
+
+    def add(self, other: Tally) -> None:
+        """Add what another batch counted."""
+        self.rollouts += other.rollouts
+        self.transitions += other.transitions
+        self.simulator_steps += other.simulator_steps
+        for name in ("verified", "passed", "rules", "soft", "flags", "reward_wrong"):
+            getattr(self, name).update(getattr(other, name))
+        for metric, codes in other.unverifiable.items():
+            self.unverifiable.setdefault(metric, Counter()).update(codes)
 
     def missing(self, metric: str, codes: Codes, mask: BoolArray) -> None:
         self.unverifiable.setdefault(metric, Counter()).update(codes.counts(mask))
@@ -85,6 +95,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Scored:
+    tally: Tally
     transitions: dict[str, Any]
     rollouts: dict[str, Any]
     flags: dict[str, BoolArray]
@@ -94,11 +105,13 @@ class Scored:
     tasks: set[str]
 
 
-def score_batch(adapter: EnvAdapter, rollouts: Rollouts, placer: Placer, labels: Labels, tally: Tally) -> Scored:
+def score_batch(
+    adapter: EnvAdapter, rollouts: Rollouts, placements: list[Placement], which: IntArray, labels: Labels
+) -> Scored:
     """Run every check on a batch; rollout ids are local and shifted by the caller."""
-    placements, which = placer.place(rollouts)
-    batch = Batch(rollouts, adapter, placements, which)
     reset = _starts(rollouts, labels.start)
+    rollouts = replace(rollouts, is_reset=reset)
+    batch = Batch(rollouts, adapter, placements, which)
     tc = correctness.measure(batch)
     dl = legality.measure(batch, reset)
     gc = goals.measure(batch)
@@ -169,9 +182,9 @@ def score_batch(adapter: EnvAdapter, rollouts: Rollouts, placer: Placer, labels:
         "first_divergence_step": gc.divergence,
         "cluster": identity.cluster(rollouts),
     }
-    _count(tally, batch, tc, dl, gc, rw, found)
     tasks = {placements[number].task for number in np.unique(which)} - {""}
     return Scored(
+        _count(batch, tc, dl, gc, rw, found),
         transitions,
         table,
         found,
@@ -200,14 +213,14 @@ def _labelled(given: str | None, own: list[str] | None, default: str, size: int)
 
 
 def _count(
-    tally: Tally,
     batch: Batch,
     tc: correctness.Correctness,
     dl: legality.LegalityScores,
     gc: goals.GoalScores,
     rw: reward.RewardScores,
     found: Mapping[str, BoolArray],
-) -> None:
+) -> Tally:
+    tally = Tally()
     tally.rollouts += batch.rollouts.n_rollouts
     tally.transitions += batch.rollouts.n_transitions
     tally.simulator_steps += batch.replay.simulator_steps
@@ -231,3 +244,4 @@ def _count(
     tally.soft.update({name: int(broken.sum()) for name, broken in dl.soft.items() if broken.any()})
     tally.flags.update({name: int(values.sum()) for name, values in found.items()})
     tally.reward_wrong.update(rw.wrong)
+    return tally

@@ -52,6 +52,7 @@ class EnvSpec:
     restores: Literal["exact", "filtered", "partial"]
     codes: tuple[str, ...]  # index 0 is ""; why a row or transition cannot be simulated
     columns: tuple[str, ...]  # a name for each of the obs_size columns
+    batches_at_once: int = 1  # batches worth checking in threads; 1 where the simulator is threaded itself
 
     @property
     def exact(self) -> bool:

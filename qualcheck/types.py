@@ -135,7 +135,7 @@ class Trajectory:
     """
 
     obs: AnyArray  # (M+N, O)
-    offsets: IntArray  # (N+1,)
+    offsets: IntArray  # (N+1,) first row of each rollout; offsets[-1] is the number of rows
     ok: BoolArray  # (M+N,)
 
 
@@ -183,3 +183,4 @@ class OpenLoop:
 
     trajectory: Trajectory
     code: IntArray  # (N,) 0 = replayed, else an index into EnvSpec.codes
+    as_recorded: BoolArray | None = None  # (N,) rollouts known to replay exactly as they are recorded

@@ -30,7 +30,9 @@ from qualcheck.envs.babyai.layout import (
     LOCKED,
     OBS_SIZE,
     Fields,
+    decoded,
     fields,
+    remember,
 )
 from qualcheck.envs.babyai.reset_rules import RESET_LAWS, first_broken_at_reset
 from qualcheck.spec import ActionSpec, Block, EnvSpec
@@ -69,6 +71,7 @@ SPEC = EnvSpec(
     restores="exact",
     codes=kernel.CODES,
     columns=COLUMNS,
+    batches_at_once=2,  # numpy on bytes leaves the interpreter to the other thread for most of its time
 )
 
 
@@ -76,7 +79,7 @@ class Stepped:
     """The recorded rows of a batch decoded once, and the true row after each action."""
 
     def __init__(self, rollouts: Rollouts) -> None:
-        self.rows = fields(rollouts.obs)
+        self.rows = decoded(rollouts.obs)
         self.code = kernel.takeable(self.rows)  # (R,) int8
         self.action = kernel.actions(rollouts.action)  # (M,) int8
         by_row = np.full(len(rollouts.obs), -1, np.int8)
@@ -114,7 +117,7 @@ class BabyAI:
         return self._latest.stepped
 
     def takeable(self, obs: AnyArray) -> IntArray:
-        return kernel.takeable(fields(obs))
+        return kernel.takeable(decoded(obs))
 
     def replay(self, rollouts: Rollouts) -> Replay:
         stepped = self._stepped(rollouts)
@@ -124,37 +127,40 @@ class BabyAI:
         return Replay(end[np.newaxis], ("exact",), code, int((code == 0).sum()))
 
     def open_loop(self, rollouts: Rollouts) -> OpenLoop:
-        n, action = rollouts.n_rollouts, self._stepped(rollouts).action
+        """Rollouts without a fault replay as they stand; only the others are executed again from row 0."""
+        n, stepped = rollouts.n_rollouts, self._stepped(rollouts)
         offsets = rollouts.offsets + np.arange(n + 1)
-        out = np.zeros((int(offsets[-1]), OBS_SIZE), np.int8)  # (M+N, 17)
-        ok = np.zeros(len(out), bool)
         if not n or not len(rollouts.obs):
-            return OpenLoop(Trajectory(out, offsets, ok), np.full(n, kernel.ILLEGAL_START, np.int8))
-        order = np.argsort(-rollouts.length, kind="stable")
-        length = rollouts.length[order]
-        first = fields(rollouts.obs[rollouts.first_row[order]])
-        good = (kernel.takeable(first) == 0) & (length + rollouts.has_final[order] > 0)
-        code = np.where(good, np.int8(0), np.int8(kernel.ILLEGAL_START))
-        state = first.value.copy()
-        kind, colour = rules.carried(state)
-        state[CARRIED_TYPE], state[CARRIED_COLOUR] = kind, colour
-        row, taken = offsets[:-1][order], rollouts.offsets[:-1][order]
-        out[row], ok[row] = state.T, good
-        for t in range(int(length[0])):
-            active = int(np.searchsorted(-length, -t, side="left"))  # rollouts longer than t stand first
-            chosen = action[taken[:active] + t]
-            code[:active][(chosen < 0) & (code[:active] == 0)] = kernel.BAD_ACTION
-            state = kernel.step(state[:, :active], chosen)
-            out[row[:active] + t + 1] = state.T
-            ok[row[:active] + t + 1] = code[:active] == 0
-        back = np.empty_like(code)
-        back[order] = code
-        return OpenLoop(Trajectory(out, offsets, ok), back)
+            nothing = Trajectory(np.zeros((int(offsets[-1]), OBS_SIZE), np.int8), offsets, np.zeros(offsets[-1], bool))
+            return OpenLoop(nothing, np.full(n, kernel.ILLEGAL_START, np.int8))
+        out = np.zeros((OBS_SIZE, int(offsets[-1])), np.int8)  # (17, M+N)
+        ok = np.zeros(out.shape[1], bool)
+        plain = self._faultless(rollouts)
+        _copy_recorded(rollouts, stepped, offsets, out)
+        ok[np.repeat(plain, rollouts.length + 1)] = True
+        code = np.zeros(n, np.int8)
+        code[~plain] = _execute(rollouts, stepped, np.flatnonzero(~plain), offsets, out, ok)
+        obs = out.T
+        remember(obs, Fields(out, np.ones(len(ok), bool), np.ones(len(ok), bool)))
+        return OpenLoop(Trajectory(obs, offsets, ok), code, plain)
+
+    def _faultless(self, rollouts: Rollouts) -> BoolArray:
+        """Rollouts from a real state whose every recorded row is the true next one, (N,)."""
+        stepped = self._stepped(rollouts)
+        value, first = stepped.rows.value, rollouts.first_row
+        good = stepped.legal[first] & (np.diff(rollouts.row_offsets) > 0)
+        wrong = np.zeros(len(rollouts.obs), bool)  # (R,) by start row
+        wrong[:-1] = (stepped.after[:, :-1] != value[:, 1:]).any(axis=0)
+        wrong[rollouts.row_offsets[1:][np.diff(rollouts.row_offsets) > 0] - 1] = False  # its next row is another's
+        bad = wrong[rollouts.row] | (stepped.action < 0)
+        total = np.concatenate([[0], np.cumsum(bad)])
+        faultless: BoolArray = good & (total[rollouts.offsets[1:]] == total[rollouts.offsets[:-1]])
+        return faultless
 
     def legality(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> Legality:
         stepped = self._stepped(rollouts)
         value, row = stepped.rows.value, rollouts.row
-        context = fields(rollouts.context_obs)
+        context = decoded(rollouts.context_obs)
         comparable = kernel.takeable(context) == 0  # (N,)
         suspect = _suspects(rollouts, stepped, context)  # (S,) transitions that may break a rule
         rule = np.zeros(rollouts.n_transitions, np.int16)
@@ -207,14 +213,14 @@ class BabyAI:
         return goals.TASKS
 
     def floor(self, task: str, policy: str, horizon: int) -> tuple[int, int] | None:
-        from qualcheck.envs.babyai import floors
+        from qualcheck.envs.babyai import floors  # not at the top: it also runs by itself, as a module
 
         return floors.shipped(task, policy, horizon)
 
     def measure_floor(
         self, task: str, policy: str, horizon: int, episodes: int, rng: np.random.Generator
     ) -> tuple[int, int]:
-        from qualcheck.envs.babyai import floors
+        from qualcheck.envs.babyai import floors  # not at the top: it also runs by itself, as a module
 
         return floors.measure(task, policy, horizon, episodes, rng)
 
@@ -243,3 +249,40 @@ def _suspects(rollouts: Rollouts, stepped: Stepped, context: Fields) -> IntArray
     suspect &= rollouts.has_end
     found: IntArray = np.flatnonzero(suspect)
     return found
+
+
+def _copy_recorded(rollouts: Rollouts, stepped: Stepped, offsets: IntArray, out: AnyArray) -> None:
+    """Write the recorded rows, and the simulated last row where none is recorded, into `out` (17, M+N)."""
+    value = stepped.rows.value
+    if rollouts.has_final.all():
+        out[:] = value
+        return
+    shift = offsets[:-1] - rollouts.row_offsets[:-1]
+    place = np.arange(value.shape[1]) + np.repeat(shift, np.diff(rollouts.row_offsets))
+    out[:, place] = value
+    lone = np.flatnonzero(~rollouts.has_final & (rollouts.length > 0))
+    out[:, offsets[1:][lone] - 1] = stepped.after[:, rollouts.row_offsets[1:][lone] - 1]
+
+
+def _execute(
+    rollouts: Rollouts, stepped: Stepped, which: IntArray, offsets: IntArray, out: AnyArray, ok: BoolArray
+) -> AnyArray:
+    """Execute some rollouts (S,) in lockstep from row 0 into `out` (17, M+N) and `ok` (M+N,); codes (S,) int8."""
+    order = which[np.argsort(-rollouts.length[which], kind="stable")]
+    length, first = rollouts.length[order], rollouts.first_row[order]
+    good = (stepped.code[first] == 0) & (length + rollouts.has_final[order] > 0)
+    code = np.where(good, np.int8(0), np.int8(kernel.ILLEGAL_START))
+    state = stepped.rows.value[:, first]
+    state[CARRIED_TYPE], state[CARRIED_COLOUR] = rules.carried(state)
+    row, taken = offsets[:-1][order], rollouts.offsets[:-1][order]
+    out[:, row], ok[row] = state, good
+    for t in range(int(length.max(initial=0))):
+        active = int(np.searchsorted(-length, -t, side="left"))  # rollouts longer than t stand first
+        chosen = stepped.action[taken[:active] + t]
+        code[:active][(chosen < 0) & (code[:active] == 0)] = kernel.BAD_ACTION
+        state = kernel.step(state[:, :active], chosen)
+        out[:, row[:active] + t + 1] = state
+        ok[row[:active] + t + 1] = code[:active] == 0
+    in_order = np.empty_like(code)
+    in_order[np.searchsorted(which, order)] = code
+    return in_order

@@ -39,7 +39,7 @@ from qualcheck.envs.babyai.reset import COLS, ROWS, SIDE
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
 NEIGHBOURS = ((1, 0, DOWN), (-1, 0, UP), (0, 1, RIGHT), (0, -1, LEFT))  # row and col offset, move towards it
-FAR = 1_000  # more than any plan costs
+FAR = np.int16(1_000)  # more than any plan costs; a plain 1000 would wrap among int8 numbers
 
 GAP = (abs(ROWS[:, None] - ROWS) + abs(COLS[:, None] - COLS)).astype(np.int16)  # (36, 36) moves between cells
 
@@ -167,7 +167,7 @@ def _plan(task: str) -> Plan:
         value[at], value[at + 1] = ROWS[cell].ravel(), COLS[cell].ravel()
     apart = (cells[0] != cells[1]) & (cells[0] != cells[2]) & (cells[1] != cells[2])
     done = goals.SUB_GOALS[task][0](value, value[:4]).reshape(apart.shape) & apart
-    landed = np.where(done, 0, FAR).astype(np.int16)
+    landed = np.where(done, np.int16(0), FAR)
     last = np.stack([_carry(landed, k) for k in range(3)])  # one move left, object k in hand
     dropped = np.full(last.shape, FAR, np.int16)
     for k in range(3):

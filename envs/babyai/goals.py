@@ -23,7 +23,7 @@ from qualcheck.envs.babyai.layout import (
     LAST,
     OPEN,
     TYPES,
-    fields,
+    decoded,
 )
 from qualcheck.types import AnyArray, BoolArray, GoalRows, IntArray, Placement, Trajectory
 
@@ -202,7 +202,7 @@ def evaluate(rows: Trajectory, placements: Sequence[Placement], which: IntArray)
     intended = np.zeros(len(rows.obs), bool)
     released = np.zeros(len(rows.obs), bool)
     share = np.full(len(rows.obs), np.nan, np.float32)
-    value = fields(rows.obs).value  # (17, R)
+    value = decoded(rows.obs).value  # (17, R)
     table = role_table(placements, which)  # (4, N)
     for task, mine in members(placements, which).items():
         at = np.flatnonzero(np.repeat(mine, count))

@@ -130,15 +130,17 @@ def takeable(rows: Fields) -> AnyArray:
 
     Columns 15 and 16 must be integers but may say anything.
     """
-    value = rows.value
-    code = np.zeros(value.shape[1], np.int8)
-    for begin in range(0, len(code), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        _takeable(value[:, part], code[part])
-    if not (rows.finite.all() and rows.integral.all()):
-        code[~rows.integral] = NOT_INTEGER
-        code[~rows.finite] = NON_FINITE
-    return code
+    if rows.takeable is None:
+        value = rows.value
+        code = np.zeros(value.shape[1], np.int8)
+        for begin in range(0, len(code), CHUNK):
+            part = slice(begin, begin + CHUNK)
+            _takeable(value[:, part], code[part])
+        if not (rows.finite.all() and rows.integral.all()):
+            code[~rows.integral] = NOT_INTEGER
+            code[~rows.finite] = NON_FINITE
+        rows.takeable = code
+    return rows.takeable
 
 
 def _takeable(value: AnyArray, code: AnyArray) -> None:

@@ -6,6 +6,9 @@ row grows downward. Only the left room of the benchmark's two is encoded: walls 
 
 from __future__ import annotations
 
+import threading
+import weakref
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,13 +44,14 @@ ACTIONS = ("left", "right", "up", "pickup", "drop", "toggle", "down")
 FIRST, LAST, DOOR_COLUMN = 1, 6, 7  # interior rows and columns; the door stands in column 7
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fields:
     """Rows column by column as small integers, with what an integer cannot say."""
 
     value: AnyArray  # (17, R) int8; -1, which no field allows, where the number is not an integer of 0..127
     finite: BoolArray  # (R,)
     integral: BoolArray  # (R,) every number of the row is an integer
+    takeable: AnyArray | None = None  # (R,) int8, noted by `kernel.takeable` when first asked for
 
 
 def fields(obs: AnyArray) -> Fields:
@@ -66,3 +70,29 @@ def fields(obs: AnyArray) -> Fields:
     with np.errstate(invalid="ignore"):
         integral: BoolArray = np.logical_and.reduce(np.rint(obs) == obs, axis=1)
     return Fields(value, finite, integral & finite)
+
+
+_recent = threading.local()
+_KEPT = 6  # arrays: rows, row 0, replay and their breaks of the batch a thread works on
+
+
+def decoded(obs: AnyArray) -> Fields:
+    """`fields(obs)`, remembered for the last few arrays of this thread; the arrays must not change meanwhile."""
+    for known, rows in _memory():
+        if known() is obs:
+            return rows
+    return remember(obs, fields(obs))
+
+
+def remember(obs: AnyArray, rows: Fields) -> Fields:
+    """Note what an array decodes to, where that is known without decoding it."""
+    memory = _memory()
+    memory.append((weakref.ref(obs), rows))
+    return rows
+
+
+def _memory() -> deque[tuple[weakref.ref[AnyArray], Fields]]:
+    if not hasattr(_recent, "memory"):
+        _recent.memory = deque(maxlen=_KEPT)
+    memory: deque[tuple[weakref.ref[AnyArray], Fields]] = _recent.memory
+    return memory

@@ -28,6 +28,7 @@ from qualcheck.envs.babyai.layout import (
     LAST,
     OPEN,
     Fields,
+    decoded,
     fields,
 )
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
@@ -156,7 +157,7 @@ def combine(goal: AnyArray, before: AnyArray, after: AnyArray, first: AnyArray, 
 
 def _all_rows(rollouts: Rollouts) -> tuple[Fields, IntArray, IntArray]:
     """The rows of `obs` followed by those of `break_obs`, the rollout of each, and the end row of each transition."""
-    rows = fields(rollouts.obs)
+    rows = decoded(rollouts.obs)
     owner = np.repeat(np.arange(rollouts.n_rollouts), np.diff(rollouts.row_offsets))  # (R,)
     end = np.where(rollouts.has_end, rollouts.row + 1, rollouts.row)  # (M,)
     if rollouts.break_obs is not None and len(rollouts.break_at):
@@ -178,7 +179,7 @@ def recompute(rollouts: Rollouts, placements: Sequence[Placement], which: IntArr
     row 0 of the episode cannot be taken on by the simulator.
     """
     rows, owner, end = _all_rows(rollouts)
-    context = fields(rollouts.context_obs)
+    context = decoded(rollouts.context_obs)
     table = goals.role_table(placements, which)  # (4, N)
     left = np.zeros(len(owner), np.int16)
     left_at_reset = np.zeros(rollouts.n_rollouts, np.int16)
@@ -196,4 +197,10 @@ def recompute(rollouts: Rollouts, placements: Sequence[Placement], which: IntArr
     known = rollouts.has_end & takeable[rollouts.row] & takeable[end] & usable[rollouts.rollout]
     episode_step = rollouts.step + rollouts.source_step[rollouts.rollout] + 1  # (M,)
     parts = left[rollouts.row], left[end], left_at_reset[rollouts.rollout], episode_step
-    return {name: np.where(known, combine(goal[end], *parts), np.nan) for name, goal in holds.items()}
+    released = np.where(known, combine(holds["released"][end], *parts), np.nan)
+    intended = released.copy()
+    differ = np.flatnonzero(holds["intended"][end] != holds["released"][end])
+    if len(differ):
+        here = combine(holds["intended"][end[differ]], *(part[differ] for part in parts))
+        intended[differ] = np.where(known[differ], here, np.nan)
+    return {"released": released, "intended": intended}

@@ -132,7 +132,7 @@ def _one_edit(word: str, meant: str) -> bool:
 
 
 def _likely(word: str, meant: str) -> bool:
-    """Whether an edit is a slip rather than another English word: "bake" is not "take" and "bell" is not "ball"."""
+    """Whether an edit is a slip rather than another English word: "rip" is not "grip" and "bell" is not "ball"."""
     replaced = len(word) == len(meant) and sorted(word) != sorted(meant)
     return word[0] == meant[0] and len(meant) >= (6 if replaced else 3)
 

@@ -68,7 +68,8 @@ def _block_errors(batch: Batch, verifiable: BoolArray) -> tuple[dict[str, FloatA
     end = rollouts.end_obs
     lowest = np.full(size, np.inf, np.float32)
     for number, candidate in enumerate(replay.candidates):
-        differs = np.flatnonzero(verifiable & (candidate != end).any(axis=1))
+        same_kind = candidate.astype(end.dtype, copy=False) if spec.exact else candidate
+        differs = np.flatnonzero(verifiable & (same_kind != end).any(axis=1))
         gap = np.abs(candidate[differs].astype(np.float64) - end[differs].astype(np.float64))  # (D, O)
         here = {
             block.name: (gap[:, block.columns] != 0).sum(axis=1) if spec.exact else gap[:, block.columns].max(axis=1)

@@ -41,7 +41,7 @@ def measure(batch: Batch) -> GoalScores:
     imagined, simulated, unknown = _imagined(batch)
     replayed = batch.open_loop.trajectory
     claims = batch.adapter.goals(imagined, batch.placements, batch.which)
-    facts = batch.adapter.goals(replayed, batch.placements, batch.which)
+    facts, divergence = _facts(batch, imagined, claims)
 
     code = Codes(rollouts.n_rollouts)
     for name in set(rollouts.defect or ()) - {""}:
@@ -77,7 +77,7 @@ def measure(batch: Batch) -> GoalScores:
         end_intended=_ends(batch, imagined, claims.intended),
         end_released=_ends(batch, imagined, claims.released),
         simulated_final=simulated,
-        divergence=_divergence(batch, imagined, replayed),
+        divergence=divergence,
     )
 
 
@@ -153,10 +153,30 @@ def _verdict(hit: BoolArray, missing: BoolArray) -> FloatArray:
     return np.where(missing, np.nan, hit).astype(np.float32)
 
 
-def _divergence(batch: Batch, imagined: Trajectory, replayed: Trajectory) -> IntArray:
-    """First step whose replayed end row is not the imagined one, (N,); meaningful in exact environments."""
+def _facts(batch: Batch, imagined: Trajectory, claims: GoalRows) -> tuple[GoalRows, IntArray]:
+    """The goal on the replayed rows, and the first step at which they leave the imagined ones, (N,), -1 if none.
+
+    Rollouts that replay as recorded have the same goals; only the others are evaluated again.
+    """
+    replayed, known = batch.open_loop.trajectory, batch.open_loop.as_recorded
+    everything = np.arange(batch.rollouts.n_rollouts)
+    differ = everything if known is None else np.flatnonzero(~known)
+    part, rows = _select(replayed, differ)
+    found = batch.adapter.goals(part, batch.placements, batch.which[differ])
+    facts = GoalRows(claims.intended.copy(), claims.released.copy(), claims.share.copy())
+    facts.intended[rows], facts.released[rows], facts.share[rows] = found.intended, found.released, found.share
+
+    divergence = np.full(batch.rollouts.n_rollouts, -1, np.int32)
     if not batch.adapter.spec.exact:
-        return np.full(batch.rollouts.n_rollouts, -1, np.int32)
-    differs = (_ends(batch, imagined, imagined.obs) != _ends(batch, replayed, replayed.obs)).any(axis=1)
-    known = _ends(batch, replayed, replayed.ok) & batch.rollouts.has_end & ~batch.unscorable
-    return first_step(batch, differs & known)
+        return facts, divergence
+    apart = np.zeros(len(replayed.obs), bool)
+    apart[rows] = (imagined.obs[rows] != part.obs).any(axis=1) & replayed.ok[rows]
+    return facts, first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
+
+
+def _select(rows: Trajectory, which: IntArray) -> tuple[Trajectory, IntArray]:
+    """Some rollouts of a trajectory, and the index of their rows."""
+    size = np.diff(rows.offsets)[which]
+    offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+    at = np.arange(offsets[-1]) + np.repeat(rows.offsets[:-1][which] - offsets[:-1], size)
+    return Trajectory(rows.obs[at], offsets, rows.ok[at]), at

@@ -18,20 +18,26 @@ def _weights(size: int, salt: int) -> NDArray[np.uint64]:
         z = (np.arange(1, size + 1, dtype=np.uint64) + np.uint64(salt)) * _MIX
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return (z ^ (z >> np.uint64(31))) | np.uint64(1)
+        return (z ^ (z >> np.uint64(31))) | np.uint64(0x100000001)  # odd in both halves
 
 
 def row_hash(rows: AnyArray, salt: int = 0) -> NDArray[np.uint64]:
-    """A 64-bit hash of each row's bytes, (R, ...) -> (R,)."""
-    flat = np.ascontiguousarray(rows).reshape(len(rows), -1) if len(rows) else rows.reshape(0, 1)
-    raw = flat.view(np.uint8).reshape(len(rows), -1)
-    lanes = raw.view(np.uint32) if raw.shape[1] % 4 == 0 and raw.shape[1] else raw
-    total = np.zeros(len(rows), np.uint64)
+    """A 64-bit hash of each row's bytes, (R, ...) -> (R,): two weighted sums of its 32-bit words, then mixed."""
+    if not rows.size:
+        return np.zeros(len(rows), np.uint64)
+    raw = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
+    words = raw.view(np.uint32) if raw.shape[1] % 4 == 0 else raw.astype(np.uint32)
+    lanes = np.ascontiguousarray(words.T)  # (words, R)
+    lanes ^= lanes >> np.uint32(15)  # small floats differ in their high bits only, which a product would lose
+    halves = np.zeros((2, len(rows)), np.uint32)
+    product = np.empty(len(rows), np.uint32)
+    for lane, weight in zip(lanes, _weights(len(lanes), salt), strict=True):
+        for half, part in zip(halves, (weight >> np.uint64(32), weight & np.uint64(0xFFFFFFFF)), strict=True):
+            half += np.multiply(lane, np.uint32(part), out=product)
     with np.errstate(over="ignore"):
-        for column, weight in enumerate(_weights(lanes.shape[1], salt)):
-            total += (lanes[:, column].astype(np.uint64) + np.uint64(1)) * weight
-        total = (total ^ (total >> np.uint64(29))) * _MIX
-    return total ^ (total >> np.uint64(32))
+        total = (halves[0].astype(np.uint64) << np.uint64(32) | halves[1]) * _MIX
+        mixed: NDArray[np.uint64] = total ^ (total >> np.uint64(29))
+        return mixed
 
 
 def _text_hash(rollouts: Rollouts) -> NDArray[np.uint64]:

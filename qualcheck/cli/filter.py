@@ -22,8 +22,12 @@ def filter_(
     min_correctness: Annotated[float | None, typer.Option(metavar="X", help="Share of correct transitions.")] = None,
     min_legality: Annotated[float | None, typer.Option(metavar="X", help="Share of legal transitions.")] = None,
     min_coverage: Annotated[
-        float, typer.Option(metavar="X", help="Share of transitions that could be verified.")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Share of transitions that could be verified. Default: 0.5; none with --keep-unverifiable.",
+        ),
+    ] = None,
     max_scaled_error: Annotated[
         float | None, typer.Option(metavar="X", help="Median error in standard deviations of the real change.")
     ] = None,

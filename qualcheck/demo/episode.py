@@ -14,15 +14,20 @@ MAX_STEPS = 39  # where the benchmark's BabyAI recordings are cut
 
 
 @dataclass(frozen=True)
-class Episode:
-    """T actions and the T+1 rows around them.
-
-    `placement` is the task the rollout was made for, known before any sentence was chosen for it.
-    """
+class Start:
+    """A fresh reset, and the sentence to follow from there; `placement` was known before the sentence was chosen."""
 
     placement: Placement
     level: str
     instruction: str
+    row: AnyArray  # (17,) float32
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T actions and the T+1 rows around them."""
+
+    start: Start
     rows: AnyArray  # (T+1, 17) float32
     action: AnyArray  # (T,) int64
     terminal: bool  # the last step is claimed to reach the goal; else the rollout was cut there
@@ -52,15 +57,15 @@ def pack(episodes: Sequence[Episode]) -> Rollouts:
         source=np.zeros(n, np.int32),
         source_rollout=np.arange(n, dtype=np.int32),
         source_step=np.zeros(n, np.int32),
-        instruction=[episode.instruction for episode in episodes],
+        instruction=[episode.start.instruction for episode in episodes],
         terminal=terminal,
         truncated=truncated,
         is_reset=np.ones(n, bool),
-        level=[episode.level for episode in episodes],
+        level=[episode.start.level for episode in episodes],
         generator=[episode.generator for episode in episodes],
-        task=[episode.placement.task for episode in episodes],
+        task=[episode.start.placement.task for episode in episodes],
     )
-    return replace(rollouts, reward=_reward(rollouts, [episode.placement for episode in episodes]))
+    return replace(rollouts, reward=_reward(rollouts, [episode.start.placement for episode in episodes]))
 
 
 def _reward(rollouts: Rollouts, placements: Sequence[Placement]) -> FloatArray:

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from qualcheck.demo.episode import MAX_STEPS, Episode
+from qualcheck.demo.episode import MAX_STEPS, Episode, Start
 from qualcheck.demo.model import Model, policy_input, world_input
 from qualcheck.demo.network import softmax
-from qualcheck.types import AnyArray, FloatArray, Placement
+from qualcheck.types import AnyArray, FloatArray
 
-TEMPERATURE = 0.9
+TEMPERATURE = 1.0  # lower ones hallucinate less
 GENERATOR = "small-model"
-
-
-@dataclass(frozen=True)
-class Start:
-    """A fresh reset and the sentence to follow from there."""
-
-    placement: Placement
-    level: str
-    instruction: str
-    row: AnyArray  # (17,)
 
 
 def _draw(logits: FloatArray, rng: np.random.Generator) -> AnyArray:
@@ -55,9 +44,7 @@ def imagine(model: Model, starts: Sequence[Start], rng: np.random.Generator) -> 
     every_row, every_action = np.stack(rows, axis=1), np.stack(actions, axis=1)  # (N, T+1, 17), (N, T)
     return [
         Episode(
-            start.placement,
-            start.level,
-            start.instruction,
+            start,
             every_row[at, : length[at] + 1],
             every_action[at, : length[at]].astype(np.int64),
             bool(claimed[at]),

@@ -135,7 +135,7 @@ def labelled(episodes: Sequence[Episode]) -> Rollouts:
     """The episodes as one batch, with their labels as extra columns."""
     rollouts = pack(episodes)
     per_rollout: dict[str, list[Any]] = {
-        **goals(rollouts, [episode.placement for episode in episodes]),
+        **goals(rollouts, [episode.start.placement for episode in episodes]),
         "fault": [episode.fault for episode in episodes],
         "fault_step": [episode.fault_step for episode in episodes],
     }

@@ -34,8 +34,8 @@ COPY = 4.0  # starting logit for "a number stays what it was"
 
 def one_hot(values: IntArray, classes: int) -> FloatArray:
     """(M, C) -> (M, C * classes) float32, all zero where a value is negative."""
-    hot = values[:, :, None] == np.arange(classes)
-    return hot.reshape(len(values), -1).astype(np.float32)
+    hot: FloatArray = (values[:, :, None] == np.arange(classes)).reshape(len(values), -1).astype(np.float32)
+    return hot
 
 
 def world_input(obs: AnyArray, action: AnyArray, bag: FloatArray, named: IntArray) -> FloatArray:
@@ -110,14 +110,14 @@ def fit(episodes: Sequence[Episode], rng: np.random.Generator, epochs: int = 12,
     Raises:
         ValueError: an episode is of another level than "real".
     """
-    foreign = {episode.level for episode in episodes} - {"real"}
+    foreign = {episode.start.level for episode in episodes} - {"real"}
     if foreign:
         raise ValueError(f"the model is fitted to real rollouts of level real only, not of {sorted(foreign)}")
     start = np.concatenate([episode.rows[:-1] for episode in episodes])
     end = np.concatenate([episode.rows[1:] for episode in episodes])
     action = np.concatenate([episode.action for episode in episodes])
-    reader = Reader.learn([episode.instruction for episode in episodes])
-    bag, named = reader.read([episode.instruction for episode in episodes])
+    reader = Reader.learn([episode.start.instruction for episode in episodes])
+    bag, named = reader.read([episode.start.instruction for episode in episodes])
     owner = np.repeat(np.arange(len(episodes)), [episode.length for episode in episodes])
     x = world_input(start, action, bag[owner], named[owner])
     world = Network(x.shape[1], hidden, (VALUES,) * OBS_SIZE, rng)
@@ -125,7 +125,7 @@ def fit(episodes: Sequence[Episode], rng: np.random.Generator, epochs: int = 12,
     losses = {"world": world.fit(x, end.astype(np.int64), rng, epochs, rate=4e-3)}
 
     good = [episode for episode in episodes if episode.terminal]
-    bag, named = reader.read([episode.instruction for episode in good])
+    bag, named = reader.read([episode.start.instruction for episode in good])
     owner = np.repeat(np.arange(len(good)), [len(episode.rows) for episode in good])
     x = policy_input(np.concatenate([episode.rows for episode in good]), bag[owner], named[owner])
     policy = Network(x.shape[1], hidden, (len(ACTIONS), 2), rng)

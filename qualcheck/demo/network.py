@@ -32,6 +32,7 @@ class Network:
         self._first_bias = np.zeros(hidden, np.float32)
         self._second = (rng.standard_normal((hidden, outputs)) * 0.02).astype(np.float32)
         self._second_bias = np.zeros(outputs, np.float32)
+        self.weights: list[AnyArray] = [self._first, self._first_bias, self._second, self._second_bias, self.skip]
 
     def logits(self, x: FloatArray) -> list[FloatArray]:
         """Logits of each group, (M, inputs) -> (M, classes) each."""
@@ -51,9 +52,8 @@ class Network:
             target: (M, groups) class of each output, -1 where it is not known.
             rng: shuffles the rows.
         """
-        weights = [self._first, self._first_bias, self._second, self._second_bias, self.skip]
-        mean = [np.zeros_like(part) for part in weights]
-        square = [np.zeros_like(part) for part in weights]
+        mean = [np.zeros_like(part) for part in self.weights]
+        square = [np.zeros_like(part) for part in self.weights]
         steps = epochs * -(-len(x) // batch)
         step, losses = 0, []
         for _ in range(epochs):
@@ -61,18 +61,19 @@ class Network:
             total = 0.0
             for begin in range(0, len(x), batch):
                 rows = order[begin : begin + batch]
-                loss, gradients = self._gradients(x[rows], target[rows])
+                loss, gradients = self.loss_and_gradients(x[rows], target[rows])
                 total += loss * len(rows)
                 step += 1
                 size = rate * (1 - (step - 1) / steps) * np.sqrt(1 - BETA_2**step) / (1 - BETA_1**step)
-                for part, gradient, first, second in zip(weights, gradients, mean, square, strict=True):
+                for part, gradient, first, second in zip(self.weights, gradients, mean, square, strict=True):
                     first += (1 - BETA_1) * (gradient - first)
                     second += (1 - BETA_2) * (gradient * gradient - second)
                     part -= (size * first / (np.sqrt(second) + EPSILON)).astype(np.float32)
             losses.append(total / len(x))
         return losses
 
-    def _gradients(self, x: FloatArray, target: IntArray) -> tuple[float, list[AnyArray]]:
+    def loss_and_gradients(self, x: FloatArray, target: IntArray) -> tuple[float, list[AnyArray]]:
+        """Mean cross-entropy in nats, summed over the outputs, and its gradient for each of `weights`."""
         rows = np.arange(len(x))
         before = x @ self._first + self._first_bias
         hidden = np.maximum(before, 0)

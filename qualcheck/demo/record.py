@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
 import numpy as np
 
-from qualcheck.demo.episode import MAX_STEPS, Episode, placement
-from qualcheck.demo.imagine import Start
+from qualcheck.demo.episode import MAX_STEPS, Episode, Start, placement
 from qualcheck.demo.label import reached
 from qualcheck.envs.babyai import experts, goals, reset
 from qualcheck.envs.babyai.layout import ACTIONS, COLOURS, TYPES, fields
@@ -17,7 +17,7 @@ from qualcheck.envs.babyai.simulator import World
 from qualcheck.types import AnyArray
 
 GENERATOR = "simulator"
-RANDOM_SHARE = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0)  # share of random actions, drawn for each rollout
+RANDOM_SHARE = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0)
 MOVABLE = TYPES[:3]
 
 
@@ -60,16 +60,19 @@ def draw_starts(task: str, level: str, n: int, rng: np.random.Generator) -> list
     ]
 
 
-def record(task: str, level: str, n: int, rng: np.random.Generator) -> list[Episode]:
+def record(
+    task: str, level: str, n: int, rng: np.random.Generator, shares: Sequence[float] = RANDOM_SHARE
+) -> list[Episode]:
     """n rollouts of a task in MiniGrid, each until its goal or for 39 steps.
 
     Args:
         task: an id of `goals.TASKS[level]`.
         level: decides the sentences.
         rng: source of all randomness.
+        shares: of random actions among the expert's, one drawn for each rollout.
     """
     starts = draw_starts(task, level, n, rng)
-    share = rng.choice(RANDOM_SHARE, size=n)
+    share = rng.choice(shares, size=n)
     role = goals.role_columns([start.placement.params for start in starts])  # (4, N)
     worlds = [World() for _ in starts]
     for world, start in zip(worlds, starts, strict=True):
@@ -92,9 +95,7 @@ def record(task: str, level: str, n: int, rng: np.random.Generator) -> list[Epis
             won[at] = reached(worlds[at], starts[at].placement)[0]
     return [
         Episode(
-            start.placement,
-            start.level,
-            start.instruction,
+            start,
             np.stack(rows[at]),
             np.array(actions[at], np.int64),
             bool(won[at]),

@@ -56,7 +56,8 @@ class CanonicalSource:
         self._file = file
         self._index = index
         self._schema: pa.Schema = file.schema_arrow
-        self._marks = {k.decode(): v.decode() for k, v in (self._schema.metadata or {}).items() if k != b"ARROW:schema"}
+        marks = {**(self._schema.metadata or {}), **(file.metadata.metadata or {})}
+        self._marks = {k.decode(): v.decode() for k, v in marks.items() if k != b"ARROW:schema"}
         self._check_schema()
         self.metadata: dict[str, Any] = from_json(self._marks.get("qualcheck.metadata", "{}"))
         self._empty = self._read_empty()
@@ -114,7 +115,7 @@ class CanonicalSource:
         empties = 0 if self._empty is None else self._empty.num_rows
         self.n_rollouts = len(first) + empties
         self.n_transitions = len(rollout)
-        self.longest = int(np.bincount(rollout).max(initial=0)) if len(rollout) else 0
+        self.longest = int(step.max(initial=-1)) + 1
         self.last_action = "none"
         if len(rollout):
             ends = np.append(change, len(rollout)) - 1
@@ -216,7 +217,8 @@ class CanonicalSource:
         def numbers(name: str) -> IntArray:
             if name not in column:
                 return np.zeros(n, np.int32)
-            return column[name].take(first).fill_null(0).to_numpy().astype(np.int32)
+            values: IntArray = column[name].take(first).fill_null(0).to_numpy().astype(np.int32)
+            return values
 
         action = self._actions(full["action"])
         reward = self._step_numbers(full, "reward")

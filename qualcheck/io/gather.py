@@ -50,19 +50,22 @@ def differing_rows(following: AnyArray, obs: AnyArray, after: IntArray) -> IntAr
     places = np.flatnonzero(unequal.any(axis=1))
     left, right = following[places], shown[places]
     both_nan = (left != left) & (right != right)
-    return places[((left != right) & ~both_nan).any(axis=1)]
+    differs: IntArray = places[((left != right) & ~both_nan).any(axis=1)]
+    return differs
 
 
 def bad_actions(action: AnyArray, spec: ActionSpec) -> BoolArray:
     """Actions outside a discrete action set, (M,); of box actions those that are not finite."""
+    bad: BoolArray
     if spec.kind == "box":
-        if all_finite(action):
-            return np.zeros(len(action), bool)
-        return ~np.isfinite(action).all(axis=1)
-    if action.dtype.kind in "iub":
-        return (action < 0) | (action >= spec.size)
-    with np.errstate(invalid="ignore"):
-        return ~((action >= 0) & (action < spec.size) & (action == np.floor(action)))
+        bad = ~np.logical_and.reduce(np.isfinite(action), axis=1)
+    elif action.dtype.kind in "iub":
+        bad = np.logical_or(action < 0, action >= spec.size)
+    else:
+        with np.errstate(invalid="ignore"):
+            good = (action >= 0) & (action < spec.size) & (action == np.floor(action))
+        bad = np.logical_not(good)
+    return bad
 
 
 def any_in(places: IntArray, bounds: IntArray) -> BoolArray:

@@ -76,7 +76,7 @@ def write_like_input(source: Source, pieces: Pieces, path: Path, tag: Mapping[st
         raise UsageError(f"--like-input: cannot write the layout {source.format!r} of {source.path}; leave it out.")
 
 
-def _ownership(source: Source, pieces: Pieces) -> dict[str, Any]:
+def _ownership(source: Source, pieces: Pieces) -> dict[str, AnyArray]:
     """Where each piece comes from, as per-rollout keys, and the length of the rollout it was cut from."""
     parts: dict[str, list[AnyArray]] = {name: [] for name in ("length", "rollout", "step", "reset", "obs")}
     done = 0
@@ -95,11 +95,11 @@ def _ownership(source: Source, pieces: Pieces) -> dict[str, Any]:
     earlier = source.keys().get("qualcheck_source_rollout")  # of an earlier filtering
     if earlier is not None:
         joined["rollout"] = np.asarray(earlier)[pieces.rollout]
-    own: dict[str, Any] = {
+    own: dict[str, AnyArray] = {
         "length": joined["length"].astype(np.int64),
         "qualcheck_source_rollout": joined["rollout"].astype(np.int64),
         "qualcheck_source_step": joined["step"].astype(np.int64),
-        "qualcheck_start": np.where(reset, "reset", "cut").tolist(),
+        "qualcheck_start": np.where(reset, "reset", "cut"),
     }
     if not reset.all():
         own["qualcheck_reset_obs"] = joined["obs"]
@@ -178,7 +178,9 @@ def _per_step(name: str, shape: tuple[int, ...], kind: str, steps: int) -> bool:
     return shape[0] == steps or (name in ("observations", *MASKS) and shape[0] == steps + 1)
 
 
-def _write_npy(source: Source, layout: _Layout, own: Mapping[str, Any], extra: Mapping[str, Any], path: Path) -> None:
+def _write_npy(
+    source: Source, layout: _Layout, own: Mapping[str, AnyArray], extra: Mapping[str, Any], path: Path
+) -> None:
     keys = {name: value for name, value in source.keys().items() if not str(name).startswith("qualcheck_")}
     size = len(keys["observations"])
     steps = np.shape(keys["actions"])[1]
@@ -233,7 +235,7 @@ def _dump(keys: dict[str, Any], path: Path) -> None:
 
 
 def _write_parquet(
-    source: Source, layout: _Layout, own: Mapping[str, Any], extra: Mapping[str, Any], path: Path
+    source: Source, layout: _Layout, own: Mapping[str, AnyArray], extra: Mapping[str, Any], path: Path
 ) -> None:
     table = pq.read_table(source.path)
     place = np.empty(table.num_rows, np.int64)
@@ -309,13 +311,13 @@ def _replace(column: pa.ChunkedArray, rows: IntArray, values: AnyArray) -> pa.Ar
     return pa.array(data, column.type)
 
 
-def _own_columns(own: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _own_columns(own: Mapping[str, AnyArray], count: int) -> dict[str, Any]:
     """Per-rollout keys as the layout writes them: bytes for rows, one-value lists for numbers, `list_` for texts."""
     columns: dict[str, Any] = {}
     encode: Callable[[Any], Any]
     for name, values in own.items():
-        if isinstance(values, list):
-            columns[f"list_{name}"] = pa.array(values, pa.string())
+        if values.dtype.kind == "U":
+            columns[f"list_{name}"] = pa.array(values.tolist(), pa.string())
             continue
         shape = (count, *values.shape[1:])
         columns[f"{name}_shape"] = pa.array([str(shape)] * count, pa.string())

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from functools import cache
 from mmap import mmap
 
+SHORT_TEXT = 128  # bytes; longer texts are skipped one at a time
 SAFE_TUPLES = 50_000  # tuples nested this deep can still be hashed on a default 8 MB stack
 
 _TUPLES = frozenset(b")t\x85\x86\x87")
@@ -53,7 +55,7 @@ def scan(data: bytes | mmap, start: int = 0) -> int:
         Malformed: it is truncated, declares more than it holds, or uses an opcode that plain data never need.
     """
     size = len(data)
-    match = _fixed(size - start)
+    match = _runs(min((1 << ((size - start) >> 16).bit_length()) - 1, 255))
     position = start
     payload = tuples = 0
     unpackers: dict[int, tuple[Callable[..., tuple[int]], int]] = {
@@ -101,15 +103,21 @@ def scan(data: bytes | mmap, start: int = 0) -> int:
         raise Malformed("ends before its last instruction") from error
 
 
-def _fixed(size: int) -> Callable[[bytes | mmap, int], re.Match[bytes] | None]:
-    """A matcher of runs of opcodes of fixed length; memo indices in it stay below the size of the stream."""
-    third = min(size >> 16, 255)
+@cache
+def _runs(third: int) -> Callable[[bytes | mmap, int], re.Match[bytes] | None]:
+    """A matcher of runs of opcodes of fixed length and short texts, with memo indices below (third + 1) << 16.
+
+    Counting one alternative for each length keeps a file of a million instructions inside the regex engine.
+    """
+    lengths = [re.escape(bytes([n])) for n in range(SHORT_TEXT)]
     alternatives = [
         rb"[(012NRabdel\]}os\x88\x89\x8f\x90\x91\x93\x94u]",
         rb"[hqK\x80].",
-        rb"M..",
-        rb"[jJ]....",
         rb"r..[\x00-" + re.escape(bytes([third])) + rb"]\x00",
+        rb"X(?:" + b"|".join(rb"%b\x00\x00\x00.{%d}" % (byte, n) for n, byte in enumerate(lengths)) + rb")",
+        rb"\x8c(?:" + b"|".join(rb"%b.{%d}" % (byte, n) for n, byte in enumerate(lengths)) + rb")",
+        rb"[jJ]....",
+        rb"M..",
         rb"G.{8}",
     ]
     return re.compile(rb"(?:" + rb"|".join(alternatives) + rb")++", re.DOTALL).match

@@ -13,7 +13,6 @@ import mmap
 import pickle
 import re
 import threading
-import warnings
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -26,10 +25,6 @@ MAX_DEPTH = 200  # containers inside containers
 _PLAIN_DTYPE = re.compile(r"(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|O[48]?|[SU][1-9][0-9]{0,8})")
 _ATOMS = frozenset({str, bytes, bytearray, int, float, bool, complex, type(None)})
 _TEXT_ONLY = frozenset({str})
-
-
-class TrustedPickleWarning(UserWarning):
-    """A pickle was loaded with numpy's own loader, which can run code."""
 
 
 class _Inert:
@@ -87,7 +82,7 @@ class _NdarrayName(_Inert):
 class _DtypeName(_Inert):
     __slots__ = ()
 
-    def __call__(self, spec: Any = None, align: Any = False, copy: Any = False) -> _Dtype:
+    def __call__(self, spec: Any, *_align_and_copy: Any) -> _Dtype:
         if type(spec) is not str or not _PLAIN_DTYPE.fullmatch(spec):
             shown = repr(spec[:40]) if type(spec) is str else f"made from {type(spec).__name__}"
             raise Malformed(f"has an array of dtype {shown}; only plain numbers, text, bytes and objects are read")
@@ -97,7 +92,7 @@ class _DtypeName(_Inert):
 class _Reconstruct(_Inert):
     __slots__ = ()
 
-    def __call__(self, kind: Any, shape: Any, code: Any) -> _Array:
+    def __call__(self, kind: Any, *_first_shape: Any) -> _Array:
         if type(kind) is not _NdarrayName:
             raise Malformed("rebuilds an array of a class of its own")
         return _Array(None)
@@ -142,7 +137,7 @@ class _Plain(_Inert):
         if self.kind == "OrderedDict" and kinds == ():
             return {}  # a plain dict keeps its order too, and carries no attributes to tamper with
         if self.kind == "OrderedDict" and kinds == (list,):
-            return dict(*parts)  # the form of protocols 0 and 1
+            return dict(parts[0])  # the form of protocols 0 and 1
         if self.kind in ("bytes", "bytearray") and kinds == ():
             return b"" if self.kind == "bytes" else bytearray()
         if self.kind == "bytearray" and kinds == (bytes,):
@@ -154,7 +149,7 @@ class _Plain(_Inert):
         raise Malformed(f"builds a {self.kind} from something odd")
 
 
-_NUMPY = {
+_NUMPY: dict[str, dict[str, _Inert]] = {
     "multiarray": {"_reconstruct": _Reconstruct(), "scalar": _ScalarName()},
     "numeric": {"_frombuffer": _FromBuffer()},
 }
@@ -192,7 +187,7 @@ class _Unpickler(pickle.Unpickler):
             )
         return builder
 
-    def persistent_load(self, pid: Any) -> NoReturn:
+    def persistent_load(self, _pid: Any) -> NoReturn:
         raise Malformed("holds a persistent id, which plain data never need")
 
 
@@ -218,15 +213,15 @@ def load_pickle(source: BinaryIO | bytes, path: Path | str) -> Any:
     except DataError:
         raise
     except Malformed as error:
-        raise _corrupt(path, str(error)) from None
+        raise corrupt(path, str(error)) from None
     except RecursionError as error:
-        raise _corrupt(path, "nests its containers too deeply") from error
+        raise corrupt(path, "nests its containers too deeply") from error
     # the unpickler raises nearly any exception on bytes that are not what they claim
     except Exception as error:
-        raise _corrupt(path, f"is not readable ({type(error).__name__})") from error
+        raise corrupt(path, f"is not readable ({type(error).__name__})") from error
 
 
-def _corrupt(path: Path | str, what: str) -> DataError:
+def corrupt(path: Path | str, what: str) -> DataError:
     return DataError(
         f"{path}: the pickle {what}. Expected a whole pickle of numpy arrays and plain containers. "
         "Copy the file again, or, if you trust who made it, add --trust-pickle"
@@ -350,48 +345,8 @@ def _dtype(value: Any) -> np.dtype[Any]:
     if len(value.state) != 8 or value.state[0] != 3:
         raise Malformed("holds a dtype with metadata or of an unknown version")
     _, order, subarray, names, members, itemsize, _, _ = value.state
-    if not (subarray is names is members is None) or type(order) is not str or order not in ("<", ">", "=", "|"):
+    if not (subarray is names is members is None) or order not in ("<", ">", "=", "|"):
         raise Malformed("holds a structured dtype, which plain data never need")
     if itemsize not in ((dtype.itemsize,) if dtype.kind in "SU" else (-1,)):
         raise Malformed("holds a dtype whose size contradicts its name")
     return dtype if order == "|" else dtype.newbyteorder(order)
-
-
-def load_npy(path: Path | str, trust: bool = False) -> Any:
-    """The contents of one .npy file: an array, or the object that a 0-d object array holds.
-
-    Numbers are mapped from the disk, not read. With `trust`, pickles go to numpy's own loader and a
-    `TrustedPickleWarning` is given.
-
-    Raises:
-        DataError: no readable .npy, or its pickle is refused.
-    """
-    with Path(path).open("rb") as stream:
-        try:
-            version = np.lib.format.read_magic(stream)
-            read_header = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read_header(stream)
-            if not dtype.hasobject:
-                return np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, MemoryError) as error:
-            raise DataError(
-                f"{path}: the .npy header or its data cannot be read ({error}). Is the file whole? Copy it again"
-            ) from error
-        if trust:
-            warnings.warn(
-                f"{path}: loaded as a trusted pickle; code in it, if any, has run",
-                TrustedPickleWarning,
-                stacklevel=3,
-            )
-            try:
-                array = np.load(path, allow_pickle=True)
-            # a trusted pickle runs code of its own, which may raise anything
-            except Exception as error:
-                raise _corrupt(path, f"is not readable ({type(error).__name__}: {error})") from error
-        else:
-            array = load_pickle(stream, path)
-    if not isinstance(array, np.ndarray) or array.dtype != object or array.size != math.prod(shape):
-        raise _corrupt(path, "is not the object array that the header announces")
-    return array.reshape(()).item() if array.size == 1 else array

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.io import benchmark_parquet, canonical_reader
+from qualcheck.io.npy import load_npy
 from qualcheck.io.padded import PaddedSource
-from qualcheck.io.pickles import load_npy
 from qualcheck.spec import EnvSpec
 from qualcheck.types import Rollouts
 
@@ -44,6 +44,7 @@ class Source(Protocol):
     def longest(self) -> int:
         """Transitions of the longest rollout; recordings are often cut there."""
         ...
+
     @property
     def last_action(self) -> str:
         """ "executed" or "filler"; "none" where the file shows the row after the last action."""

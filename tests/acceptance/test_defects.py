@@ -84,7 +84,13 @@ def test_a_broken_chain_is_flagged_and_the_next_observation_is_judged(defects: A
     i = names.index("chain break")
     assert "chain_break" in run.flags(i)
     assert list(run.steps(i, "tc")) == [1, 1, 1, 0, 1, 1, 1, 1, 1, 1]
-    assert not any("chain_break" in run.flags(k) for k in range(len(names)) if k != i)
+    others = [name for k, name in enumerate(names) if k != i and "chain_break" in run.flags(k)]
+    assert not set(others) - {"hole"}
+
+
+def test_a_mask_hole_alone_is_no_broken_chain(defects: Any) -> None:
+    names, run, _ = defects
+    assert "chain_break" not in run.flags(names.index("hole"))
 
 
 def test_a_duplicate_is_flagged(defects: Any) -> None:

@@ -1,0 +1,5 @@
+"""The HalfCheetah environment of ImagineBench ("mujoco" in its files)."""
+
+
+
+

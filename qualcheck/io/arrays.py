@@ -1,0 +1,180 @@
+"""The arrays of a padded rollout file, checked: each under one name, with T and the columns that the others have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qualcheck.errors import DataError
+from qualcheck.io.instructions import TextLists
+from qualcheck.spec import EnvSpec
+from qualcheck.types import AnyArray
+
+MASK_KEYS = ("masks", "action_masks")
+TERMINAL_KEYS = ("terminals", "terminal")
+TRUNCATED_KEYS = ("truncations", "truncated", "timeouts")
+GOAL_KEYS = ("goals", "goal")
+START_KEY, STEP_KEY, RESET_KEY = "qualcheck_start", "qualcheck_source_step", "qualcheck_reset_obs"
+
+
+class PaddedArrays:
+    """What a file of padded arrays holds; N and T are those of its observations and actions.
+
+    Args:
+        raw: the file's top-level values by key.
+
+    Raises:
+        DataError: the structure is broken: a key missing, an array of the wrong kind or shape.
+    """
+
+    def __init__(self, path: Path, spec: EnvSpec, raw: Mapping[str, Any]) -> None:
+        self.path, self.spec, self.raw = path, spec, raw
+        self._used: set[str] = set()
+        obs = self._numbers("observations", required=True)
+        assert obs is not None
+        if obs.ndim != 3:
+            raise self.broken("observations", f"shape {obs.shape}", f"(N, T, {spec.obs_size})", "Is --env right?")
+        widths = [spec.obs_size] + ([spec.obs_size + spec.code_size] if spec.code_size else [])
+        if obs.shape[2] not in widths:
+            expected = f"{' or '.join(map(str, widths))} for {spec.id}"
+            raise self.broken("observations", f"{obs.shape[2]} columns", expected, "Is --env right?")
+        self.obs = obs  # (N, T, O) or (N, T + 1, O), instruction code included
+        self.n_rollouts = len(obs)
+        self.actions = self._action_array()  # (N', T) or (N', T, A)
+        self.steps = steps = self.actions.shape[1]
+        self.final_row = obs.shape[1] == steps + 1
+        if obs.shape[1] not in (steps, steps + 1):
+            found, expected = f"T = {steps}", f"T = {obs.shape[1]} as in observations, or one less"
+            raise self.broken("actions", found, expected, "Check the program that wrote it")
+        self.next_obs = self._next_array()
+        self.rewards = self._per_step(("rewards", "reward"))  # (N', T), as the next three
+        self.terminals = self._per_step(TERMINAL_KEYS)
+        self.truncated = self._per_step(TRUNCATED_KEYS)
+        self.masks = self._per_step(MASK_KEYS, also=steps + 1 if self.final_row else None)
+        self.instructions = self._instruction_list()
+        self.goals = self._goal_array()
+        self.starts = self._start_arrays()
+        self.extra_step: dict[str, AnyArray] = {}
+        self.extra_rollout: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
+        self._sort_extras()
+
+    def counts(self) -> dict[str, int]:
+        """Rollouts that each known key holds."""
+        known = {
+            "actions": self.actions,
+            "next_observations": self.next_obs,
+            "rewards": self.rewards,
+            "masks": self.masks,
+            "terminals": self.terminals,
+            "truncations": self.truncated,
+        }
+        return {name: len(array) for name, array in known.items() if array is not None}
+
+    def broken(self, key: str, found: str, expected: str, advice: str) -> DataError:
+        return DataError(f"{self.path}: {key!r} has {found}; expected {expected}. {advice}")
+
+    def _numbers(self, key: str, required: bool = False) -> AnyArray | None:
+        if self.raw.get(key) is None:
+            if required:
+                known = ", ".join(sorted(str(k)[:40] for k in self.raw)[:20]) or "none"
+                raise DataError(
+                    f"{self.path}: no {key!r} among its keys ({known}); expected observations, actions, rewards and "
+                    "masks as in the benchmark's files. Is this a rollout file?"
+                )
+            return None
+        value = self.raw[key]
+        self._used.add(key)
+        if not isinstance(value, np.ndarray):
+            raise self.broken(key, f"a {type(value).__name__}", "an array of numbers", "Save it as one padded array")
+        if value.dtype.kind not in "biuf":
+            raise self.broken(key, f"dtype {value.dtype}", "real numbers", "Save it as one padded array of numbers")
+        return value
+
+    def _action_array(self) -> AnyArray:
+        actions = self._numbers("actions", required=True)
+        assert actions is not None
+        kind, size = self.spec.action.kind, self.spec.action.size
+        columns = 1 if kind == "discrete" else size
+        if actions.ndim == 3 and actions.shape[2] == columns:
+            return actions[:, :, 0] if kind == "discrete" else actions
+        if actions.ndim == 2 and columns == 1:
+            return actions if kind == "discrete" else actions[:, :, None]
+        expected = "(N, T) or (N, T, 1)" if kind == "discrete" else f"(N, T, {size})"
+        raise self.broken("actions", f"shape {actions.shape}", f"{expected} for {self.spec.id}", "Is --env right?")
+
+    def _next_array(self) -> AnyArray | None:
+        rows = self._numbers("next_observations")
+        if rows is None:
+            return None
+        obs = self.obs
+        if rows.ndim != 3 or rows.shape[1] != self.steps or rows.shape[2] not in (obs.shape[2], self.spec.obs_size):
+            expected = f"(N, {self.steps}, {obs.shape[2]}) as observations and actions"
+            raise self.broken("next_observations", f"shape {rows.shape}", expected, "Check the program that wrote it")
+        return rows
+
+    def _per_step(self, keys: tuple[str, ...], also: int | None = None) -> AnyArray | None:
+        """The first of `keys` in the file as (N', T)."""
+        for key in keys:
+            value = self._numbers(key)
+            if value is None:
+                continue
+            if value.ndim == 3 and value.shape[2] == 1:
+                value = value[:, :, 0]
+            if value.ndim != 2 or value.shape[1] not in (self.steps, also):
+                shape = f"(N, {self.steps}) or (N, {self.steps}, 1)"
+                raise self.broken(key, f"shape {value.shape}", shape, "Check the program that wrote it")
+            return value
+        return None
+
+    def _instruction_list(self) -> Any:
+        value = self.raw.get("instructions")
+        if value is None:
+            return None
+        self._used.add("instructions")
+        texts = isinstance(value, np.ndarray) and value.dtype.kind in "USO" and value.ndim >= 1
+        if not texts and not isinstance(value, list | tuple | TextLists):
+            found = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+            raise self.broken("instructions", found, "a list or array of text", "One entry for each rollout")
+        return value
+
+    def _goal_array(self) -> AnyArray | None:
+        for key in GOAL_KEYS:
+            value = self.raw.get(key)
+            if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf":
+                self._used.add(key)
+                return value
+        return None
+
+    def _start_arrays(self) -> dict[str, AnyArray]:
+        """Where pieces start, from a file that `qualcheck filter` wrote."""
+        found: dict[str, AnyArray] = {}
+        n = self.n_rollouts
+        shapes: dict[str, tuple[int, ...]] = {START_KEY: (n,), STEP_KEY: (n,), RESET_KEY: (n, self.spec.obs_size)}
+        for key, shape in shapes.items():
+            if key not in self.raw:
+                continue
+            value = np.asarray(self.raw[key])
+            kinds = "UO" if key == START_KEY else "biuf"
+            if value.shape != shape or value.dtype.kind not in kinds:
+                raise self.broken(key, f"{value.dtype} of shape {value.shape}", f"shape {shape}", "Filter again")
+            self._used.add(key)
+            found[key] = value
+        return found
+
+    def _sort_extras(self) -> None:
+        for key, value in self.raw.items():
+            if key in self._used:
+                continue
+            name = str(key)
+            if isinstance(value, np.ndarray) and value.ndim >= 1 and len(value) == self.n_rollouts:
+                plain = value.dtype.kind in "biufUS"
+                per_step = plain and value.ndim >= 2 and value.shape[1] == self.steps
+                (self.extra_step if per_step else self.extra_rollout)[name] = value
+            elif isinstance(value, list | tuple | TextLists) and len(value) == self.n_rollouts:
+                self.extra_rollout[name] = value
+            else:
+                self.metadata[name] = value
