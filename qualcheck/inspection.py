@@ -67,7 +67,8 @@ def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
         raise DataError(f"{path}: not the file that was scored (its hash differs). Score it again.")
     adapter = load(results["env"])
     try:
-        source = open_source(path, adapter.spec, last_action=entry["last_action"], trust_pickle=trust_pickle)
+        settled = "auto" if entry["last_action"] == "none" else entry["last_action"]
+        source = open_source(path, adapter.spec, last_action=settled, trust_pickle=trust_pickle)
         rollouts, local = _find(source.batches(), rollout - first)
         replay = adapter.replay(rollouts)
         at = int(rollouts.offsets[local]) + step

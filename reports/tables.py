@@ -34,6 +34,11 @@ LATEX = {
 }
 
 
+def headline(report: Report) -> str:
+    """The first section of the terminal table alone, ending in a newline."""
+    return "\n".join(_terminal_section(sections(report)[0])) + "\n"
+
+
 def render(report: Report, format: str = "table") -> str:
     """The text of a report, ending in a newline.
 

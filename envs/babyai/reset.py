@@ -93,7 +93,7 @@ def reachable(agent: AnyArray, items: AnyArray, door: AnyArray) -> BoolArray:
         if (grown == seen).all():
             break
         seen = grown
-    beside = _neighbours(seen).reshape(n, -1)
+    beside = _neighbours(seen).reshape(n, SIDE * SIDE)
     before_door = seen[each, door - FIRST, SIDE - 1]
     reached: BoolArray = beside[each, items].all(axis=0) & before_door
     return reached

@@ -15,7 +15,7 @@ import mujoco
 import mujoco.rollout
 import numpy as np
 
-from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, STATE_SIZE, SUBSTEPS, takeable
+from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, STATE_SIZE, SUBSTEPS
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 TIME, X, STATE = 0, 1, slice(2, 19)  # columns of MuJoCo's state: time, then qpos (9) and qvel (9)
@@ -55,7 +55,7 @@ class Dynamics:
 
     def __init__(self, threads: int | None = None) -> None:
         """Start `threads` threads; None takes the cores this process may use."""
-        self.threads = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(_cores()))
+        self.threads = threads or cores()
         self.steps = 0
         self.model = mujoco.MjModel.from_xml_path(model_path())
         self._data = [mujoco.MjData(self.model) for _ in range(self.threads)]
@@ -91,7 +91,7 @@ class Dynamics:
             last = self._run(state[part], control_of(action[part])[:, None], SUBSTEPS)[:, -1]  # (B, 19)
             sound[part] = last[:, TIME] > (SUBSTEPS - 0.5) * SUBSTEP_SECONDS  # a MuJoCo that gives up restarts its clock
             end[part], moved[part] = last[:, STATE], last[:, X]
-        sound &= takeable(end) == 0
+        sound &= np.logical_and.reduce(np.isfinite(end), axis=1)
         end[~sound] = moved[~sound] = np.nan
         return end, moved, sound
 
@@ -123,7 +123,7 @@ class Dynamics:
             full = full[:, SUBSTEPS - 1 :: SUBSTEPS]  # (B, T, 19)
             clock = (np.arange(longest) + 1) * SUBSTEPS * SUBSTEP_SECONDS
             sound = full[:, :, TIME] > clock - 0.5 * SUBSTEP_SECONDS
-            sound &= (takeable(full[:, :, STATE].reshape(-1, STATE_SIZE)) == 0).reshape(sound.shape)
+            sound &= np.logical_and.reduce(np.isfinite(full), axis=2)
             sound = np.logical_and.accumulate(sound, axis=1)
             moved = np.diff(full[:, :, X], axis=1, prepend=0.0)
             yield taken[inside], full[:, :, STATE][inside], moved[inside], sound[inside]
@@ -134,5 +134,6 @@ def control_of(action: AnyArray) -> FloatArray:
     return np.clip(action.astype(np.float64), -1.0, 1.0)
 
 
-def _cores() -> int:
-    return os.cpu_count() or 1
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

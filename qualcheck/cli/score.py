@@ -68,10 +68,11 @@ def score(
             typer.echo(summary(Run.open(out)))
         raise
     typer.echo(summary(run))
+    typer.echo(f"next: qualcheck report {run.path}")
 
 
 def summary(run: Any) -> str:
-    """Five lines on what a run found."""
+    """A few lines on what a run found."""
     from qualcheck.cli.words import percent
 
     results = run.manifest["results"]
@@ -91,5 +92,4 @@ def summary(run: Any) -> str:
     referee = results["referee"]
     lines.append(f"  {'checked in the simulator':<28}{referee['agreed']:,} of {referee['checked']:,} agree")
     lines += [f"  note: {finding}" for finding in results["findings"]]
-    lines.append(f"next: qualcheck report {run.path}")
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Makes the data set and the BabyAI control that ship inside the package: `python -m qualcheck.demo.build`."""
+"""Makes the data set and the BabyAI control that ship inside the package: `python -m qualcheck.demo.build`.
+
+Takes some 20 seconds on one core; on a busy machine set OPENBLAS_NUM_THREADS=1, since the matrices are small.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,7 @@ def build(folder: Path, plan: Plan) -> list[Path]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and build."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser = argparse.ArgumentParser(prog=COMMAND, description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("-o", dest="folder", type=Path, default=PACKAGE, help="default: inside the package")
     parser.add_argument("--seed", type=int, default=Plan.seed)
     chosen = parser.parse_args(arguments)

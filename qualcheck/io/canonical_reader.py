@@ -149,24 +149,19 @@ class CanonicalSource:
         if max_transitions < 1:
             raise UsageError(f"a batch of {max_transitions} transitions; expected at least 1")
         columns = [name for name in self._schema.names if extras or not name.startswith("x_")]
-        carried: pa.Table | None = None
+        carried = self._schema.empty_table().select(columns)
         given = -1  # number of the last rollout handed on
         groups = self._file.num_row_groups
         for group in range(groups):
-            table = self._read(columns, group)
-            if carried is not None:
-                table = pa.concat_tables([carried, table])
-            numbers: IntArray = table["rollout"].to_numpy()
-            if not len(numbers):
-                continue
+            carried = pa.concat_tables([carried, self._read(columns, group)])
+            numbers: IntArray = carried["rollout"].to_numpy()
             # the last rollout may go on in the next group
-            cut = len(numbers) if group == groups - 1 else int(np.searchsorted(numbers, numbers[-1]))
-            carried = table.slice(cut)
-            if cut:
+            cut = int(np.searchsorted(numbers, numbers[-1])) if len(numbers) else 0
+            if cut and group < groups - 1:
                 last = int(numbers[cut - 1])
-                yield from self._split(self._with_empty(table.slice(0, cut), given, last), max_transitions, extras)
-                given = last
-        rest = self._with_empty(self._schema.empty_table().select(columns), given, None)
+                yield from self._split(self._with_empty(carried.slice(0, cut), given, last), max_transitions, extras)
+                carried, given = carried.slice(cut), last
+        rest = self._with_empty(carried, given, None)
         if rest.num_rows:
             yield from self._split(rest, max_transitions, extras)
 

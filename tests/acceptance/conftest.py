@@ -312,7 +312,9 @@ class Bench:
                 assert shape[0] == n, f"{key}_shape says {shape[0]} rollouts; the file has {n}"
                 array = np.zeros(shape, rows[0][f"{key}_dtype"])
                 for row in rows:
-                    array[row["row_index"]] = np.frombuffer(row[name], array.dtype).reshape(shape[1:])
+                    raw = row[name]  # a list with one value where the full array is one-dimensional
+                    one = raw[0] if isinstance(raw, list) else np.frombuffer(raw, array.dtype).reshape(shape[1:])
+                    array[row["row_index"]] = one
                 out[key] = array
         return out
 

@@ -149,8 +149,17 @@ def test_what_is_written_comes_back_equal(given: Rollouts) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rollouts([3, 0, 2]), rollouts([0, 0]), rollouts([1, 4]))
 def test_a_file_of_a_file_is_equal_too(one: Rollouts, two: Rollouts, three: Rollouts) -> None:
-    parts = [replace(part, obs=part.obs.astype(np.float32), break_obs=_as_float(part.break_obs),
-                     reset_obs=None, is_reset=None, action=part.action.astype(np.int64)) for part in (one, two, three)]  # fmt: skip
+    parts = [
+        replace(
+            part,
+            obs=part.obs.astype(np.float32),
+            break_obs=None if part.break_obs is None else part.break_obs.astype(np.float32),
+            action=part.action.astype(np.int64),
+            is_reset=None,
+            reset_obs=None,
+        )
+        for part in (one, two, three)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         first = written(Path(folder) / "a.parquet", *parts)
         second = written(Path(folder) / "b.parquet", *read(first))
@@ -160,10 +169,6 @@ def test_a_file_of_a_file_is_equal_too(one: Rollouts, two: Rollouts, three: Roll
         assert left.n_rollouts == 7
         assert left.length.tolist() == [3, 0, 2, 0, 0, 1, 4]
         assert left.extra_rollout["source"] == ["source 4"] * 7
-
-
-def _as_float(rows: Any) -> Any:
-    return None if rows is None else rows.astype(np.float32)
 
 
 def simple(n: int, length: int, **changes: Any) -> Rollouts:
@@ -214,9 +219,9 @@ def test_nothing_stands_under_the_name_before_close_or_after_an_error(tmp_path: 
     assert not path.exists()
     writer.abort()
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(RuntimeError), CanonicalWriter(path, SPEC, {}) as writer:
+    with pytest.raises(DataError), CanonicalWriter(path, SPEC, {}) as writer:
         writer.append(simple(40, 2000, code=np.ones((40, 4), np.float32)))
-        raise RuntimeError
+        writer.append(simple(1, 1, obs=np.zeros((2, 9), np.float32)))
     assert list(tmp_path.iterdir()) == []
     written(path, simple(2, 3, code=np.ones((2, 4), np.float32)))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.parquet", "r.parquet.codes.npy"]

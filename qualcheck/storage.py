@@ -1,0 +1,79 @@
+"""How a file stores its numbers, found from the values: the noise floor of a replay depends on it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from qualcheck.types import AnyArray, FloatArray
+
+DECIMALS = (1, 2, 3, 4, 5, 6)
+STORAGES = ("float64", "float32", "float16", *(f"{d} decimals" for d in DECIMALS))
+SAMPLE = 20_000  # rows looked at
+_SPACING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11}  # relative half spacing
+
+
+def find_storage(rows: AnyArray) -> str:
+    """The coarsest storage that holds every value of the rows, (R, O) -> one of `STORAGES`.
+
+    A value has d decimals if it is the stored form of a number with d decimals; non-finite values say nothing.
+    """
+    if len(rows) > SAMPLE:
+        rows = rows[np.linspace(0, len(rows) - 1, SAMPLE).astype(np.int64)]
+    if rows.dtype.kind in "iub":
+        return "float64"
+    values = rows[np.isfinite(rows).all(axis=1)] if len(rows) else rows
+    for decimals in DECIMALS:
+        if _same(values, np.round(values.astype(np.float64), decimals)):
+            return f"{decimals} decimals"
+    for name in ("float16", "float32"):
+        if rows.dtype.itemsize <= np.dtype(name).itemsize or _same(values, values.astype(name)):
+            return name
+    return "float64"
+
+
+def _same(values: AnyArray, rounded: AnyArray) -> bool:
+    return bool(len(values)) and bool((rounded.astype(values.dtype) == values).all())
+
+
+def store(values: FloatArray, storage: str) -> FloatArray:
+    """The values as they come back from a storage, float64.
+
+    Raises:
+        ValueError: no such storage.
+    """
+    if storage in _SPACING:
+        with np.errstate(over="ignore"):
+            return values.astype(storage).astype(np.float64)
+    return np.round(values, decimals_of(storage))
+
+
+def decimals_of(storage: str) -> int:
+    """Number of decimals of a decimal storage.
+
+    Raises:
+        ValueError: it is no decimal storage.
+    """
+    found = re.fullmatch(r"([1-6]) decimals", storage)
+    if not found:
+        raise ValueError(f"no storage {storage!r}; known: {', '.join(STORAGES)}")
+    return int(found[1])
+
+
+def half_unit(values: FloatArray, storage: str) -> FloatArray:
+    """The most by which storing can have changed each value, same shape."""
+    if storage in _SPACING:
+        return np.abs(values) * _SPACING[storage]
+    return np.full(values.shape, 0.5 * 10.0 ** -decimals_of(storage))
+
+
+def coarser_or_equal(storage: str) -> tuple[str, ...]:
+    """The storages that data of this one can be brought into without inventing digits."""
+    if storage == "float64":
+        return STORAGES
+    if storage == "float32":
+        return STORAGES[1:]
+    if storage == "float16":
+        return ("float16", *STORAGES[3:6])
+    return tuple(f"{d} decimals" for d in DECIMALS if d <= decimals_of(storage))
