@@ -23,7 +23,15 @@ from qualcheck.envs.halfcheetah.reset import sample_states
 from qualcheck.io import open_source
 from qualcheck.types import FloatArray, Rollouts
 
-MARGIN = 1.5  # a limit is this many times the largest real value
+ROW_MARGIN, STEP_MARGIN = 1.5, 2.0  # a limit is this many times the largest real value, and never under the one below
+LEAST = {  # what trained gallops, faster than any recording at hand, need: 20 m/s and the motions that go with it
+    "height_high": 1.5,
+    "x_speed": 20.0,
+    "z_speed": 10.0,
+    "pitch_rate": 25.0,
+    "joint_rate": 60.0,
+    "displacement": 1.0,
+}
 POLICIES = ("uniform", "bang-bang", "smooth noise", "sine", "rest")
 ROLLOUTS_EACH = 80
 SEED = 7
@@ -92,18 +100,20 @@ def merge(peaks: Iterable[Mapping[str, float]]) -> Largest:
 
 def table(sources: Mapping[str, Largest]) -> dict[str, Any]:
     """The limits with where each came from: source -> its largest values."""
-    units = measures.ROW_UNITS | measures.STEP_UNITS
     total = merge(sources.values())
+    margins = dict.fromkeys(measures.ROW_UNITS, ROW_MARGIN) | dict.fromkeys(measures.STEP_UNITS, STEP_MARGIN)
     entries = {
         name: {
-            "limit": float(f"{MARGIN * total[name]:.3g}"),
+            "limit": max(float(f"{margins[name] * total[name]:.3g}"), LEAST.get(name, 0.0)),
+            "recorded": float(np.ceil(total[name] * 1e5) / 1e5),
             "unit": unit,
             "largest_real": {source: round(peaks[name], 5) for source, peaks in sources.items() if name in peaks},
         }
-        for name, unit in units.items()
+        for name, unit in (measures.ROW_UNITS | measures.STEP_UNITS).items()
     }
     return {
-        "what": f"largest legal value of each measure: {MARGIN} times the largest one in real data, three digits",
+        "what": f"limit: largest legal value, {ROW_MARGIN} (rows) or {STEP_MARGIN} (steps) times the largest real one, "
+        f"`recorded`, and at least {LEAST}",
         "command": "python -m qualcheck.envs.halfcheetah.learn GOLDEN... --whole FILE... -o FILE",
         "made_with": {name: version(name) for name in ("qualcheck", "mujoco", "numpy")},
         "limits": entries,

@@ -92,8 +92,8 @@ def of_steps(start: FloatArray, end: FloatArray, displacement_m: FloatArray | No
 
 
 @cache
-def limits() -> dict[str, float]:
-    """Name -> largest legal value, from the table that comes with the package."""
+def limits(kind: str = "limit") -> dict[str, float]:
+    """Name -> largest legal value ("limit") or largest one in real data ("recorded"), from the shipped table."""
     text = files("qualcheck.envs.halfcheetah").joinpath("limits.json").read_text(encoding="utf-8")
     kept: dict[str, Any] = json.loads(text)
-    return {name: float(entry["limit"]) for name, entry in kept["limits"].items()}
+    return {name: float(entry[kind]) for name, entry in kept["limits"].items()}

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from qualcheck.errors import DataError
 from qualcheck.io.columns import (
     DTYPE,
+    KNOWN,
     rollout_column,
     sparse_vectors,
     step_column,
@@ -29,6 +30,7 @@ from qualcheck.io.columns import (
     to_json,
     vectors,
 )
+from qualcheck.io.merge import common_schema, conform
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, IntArray, Rollouts
 
@@ -59,6 +61,7 @@ class CanonicalWriter:
         self._metadata = dict(metadata)
         self._sources = list(sources)
         self._parts: list[Path] = []  # one for each set of columns met
+        self._schemas: list[pa.Schema] = []
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.Table] = []
         self._empty: list[pa.Table] = []
@@ -81,16 +84,17 @@ class CanonicalWriter:
         self._rollouts += rollouts.n_rollouts
         if empty.num_rows:
             self._empty.append(empty)
-        if self._pending and self._pending[0].schema != full.schema:
-            self._flush()
+        if not self._schemas or not full.schema.equals(self._schemas[-1], check_metadata=True):
             self._finish_part()
+            self._schemas.append(full.schema)
+            self._part_of(full.schema)
         self._pending.append(full)
         if sum(table.num_rows for table in self._pending) >= ROWS_PER_GROUP:
             self._flush()
 
     def close(self) -> None:
         """Finish the file and give it its name."""
-        if not self._pending and not self._parts:
+        if not self._parts:
             width, action = self._spec.obs_size, self._spec.action
             shape = (0,) if action.kind == "discrete" else (0, action.size)
             nothing = np.zeros(0, np.int32)
@@ -107,9 +111,7 @@ class CanonicalWriter:
                 )
             )
         try:
-            self._flush()
-            self._finish_part()
-            whole = self._merged()
+            whole = self._whole()
             if self._code_rows:
                 beside = self._temporary("codes")
                 with beside.open("wb") as stream:
@@ -145,58 +147,48 @@ class CanonicalWriter:
 
     # -- Parquet -------------------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        """Write the pending tables as one row group."""
-        if not self._pending:
-            return
-        table = pa.concat_tables(self._pending).unify_dictionaries()
-        if self._writer is None:
-            self._parts.append(self._temporary(f"part{len(self._parts)}"))
-            self._writer = self._open(self._parts[-1], table.schema)
-        if table.num_rows:
-            self._writer.write_table(table, row_group_size=table.num_rows)
-        self._pending = [table.slice(0, 0)]  # remembers the columns
+    def _part_of(self, schema: pa.Schema) -> None:
+        self._parts.append(self._temporary(f"part{len(self._parts)}"))
+        self._writer = self._open(self._parts[-1], schema)
 
     def _open(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         return pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, write_statistics=False)
 
-    def _finish_part(self) -> None:
-        if self._writer is None:
+    def _flush(self) -> None:
+        """Write the pending tables as one row group."""
+        if not self._pending or self._writer is None:
             return
-        if len(self._parts) == 1:
-            self._writer.add_key_value_metadata(self._file_metadata())
-        self._writer.close()
-        self._writer = None
+        table = pa.concat_tables(self._pending).unify_dictionaries()
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
         self._pending = []
 
-    def _merged(self) -> Path:
+    def _finish_part(self) -> None:
+        self._flush()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _whole(self) -> Path:
         """One file out of the parts; columns that a part lacks become null."""
-        files = [pq.ParquetFile(part) for part in self._parts]
-        if len(files) == 1:
+        self._flush()
+        if len(self._parts) == 1 and self._writer is not None:
+            self._writer.add_key_value_metadata(self._file_metadata(self._schemas[0]))
+            self._finish_part()
             return self._parts[0]
-        try:
-            schema = pa.unify_schemas([_bare(file.schema_arrow) for file in files], promote_options="permissive")
-        except pa.ArrowException as error:
-            raise DataError(
-                f"{self._path}: the inputs hold one column in different number types ({str(error)[:200]}); "
-                "write them to separate files"
-            ) from error
+        self._finish_part()
+        schema = common_schema(self._path, self._schemas)
         path = self._temporary("whole")
         with self._open(path, schema) as writer:
-            for file in files:
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group)
-                    columns = [
-                        table[field.name].cast(field.type)
-                        if field.name in table.column_names
-                        else pa.nulls(table.num_rows, field.type)
-                        for field in schema
-                    ]
-                    writer.write_table(pa.table(columns, schema=schema), row_group_size=max(table.num_rows, 1))
-            writer.add_key_value_metadata(self._file_metadata())
+            for part in self._parts:
+                with pq.ParquetFile(part) as file:
+                    for group in range(file.num_row_groups):
+                        table = conform(file.read_row_group(group), schema)
+                        writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
+            writer.add_key_value_metadata(self._file_metadata(schema))
         return path
 
-    def _file_metadata(self) -> dict[str, str]:
+    def _file_metadata(self, schema: pa.Schema) -> dict[str, str]:
         try:
             own = version("qualcheck")
         except PackageNotFoundError:
@@ -212,7 +204,7 @@ class CanonicalWriter:
         if self._code_rows:
             metadata["qualcheck.codes"] = self.codes_path.name
         if self._empty:
-            table = pa.concat_tables(self._empty, promote_options="permissive").unify_dictionaries()
+            table = pa.concat_tables([conform(table, schema) for table in self._empty]).unify_dictionaries()
             stream = io.BytesIO()
             pq.write_table(table, stream, compression="zstd")
             metadata["qualcheck.empty"] = base64.b64encode(stream.getvalue()).decode("ascii")
@@ -247,9 +239,13 @@ class CanonicalWriter:
             at, first = np.unique(at, return_index=True)
             rows = rows[first]
         add("next_obs", sparse_vectors(rows, at, m))
-        add("reward", pa.nulls(m, pa.float64()) if r.reward is None else pa.array(r.reward, pa.float64()))
-        for name, flag in (("terminal", r.terminal), ("truncated", r.truncated)):
-            add(name, pa.nulls(m, pa.bool_()) if flag is None else pa.array(flag, pa.bool_()))
+        told = {"reward": (r.reward, pa.float64()), "terminal": (r.terminal, pa.bool_())}
+        told["truncated"] = (r.truncated, pa.bool_())
+        for name, (values, kind) in told.items():
+            if values is None:
+                add(name, pa.nulls(m, kind), pa.field(name, kind, metadata={KNOWN: b"no"}))
+            else:
+                add(name, pa.array(values, kind))
         for key, values in r.extra_step.items():
             field, column = step_column(f"x_{key}", values)
             add(field.name, column, field)
@@ -342,7 +338,3 @@ def _flagged(r: Rollouts) -> list[int]:
         some |= flag
     places: list[int] = np.flatnonzero(some).tolist()
     return places
-
-
-def _bare(schema: pa.Schema) -> pa.Schema:
-    return schema.remove_metadata()

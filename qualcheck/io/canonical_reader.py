@@ -18,6 +18,7 @@ from qualcheck.errors import DataError, UsageError
 from qualcheck.io.canonical import SCHEMA
 from qualcheck.io.columns import (
     DTYPE,
+    KNOWN,
     PER,
     from_json,
     matrix,
@@ -304,16 +305,19 @@ class CanonicalSource:
         return values.astype(np.dtype(meta[DTYPE].decode()), copy=False) if DTYPE in meta else values
 
     def _step_numbers(self, full: dict[str, pa.Array], name: str) -> AnyArray | None:
-        if name not in full or (len(full[name]) and full[name].null_count == len(full[name])):
+        if not self._known(name):
             return None
         values: AnyArray = full[name].to_numpy(zero_copy_only=False).astype(np.float64)
         return values
 
     def _step_flags(self, full: dict[str, pa.Array], name: str) -> BoolArray | None:
-        if name not in full or full[name].null_count == len(full[name]):
+        if not self._known(name):
             return None
         values: BoolArray = full[name].fill_null(False).to_numpy(zero_copy_only=False)
         return values
+
+    def _known(self, name: str) -> bool:
+        return self._has(name) and KNOWN not in (self._schema.field(name).metadata or {})
 
     def _goals(self, column: dict[str, pa.Array], first: pa.Array) -> list[AnyArray | None] | None:
         if "goal" not in column:

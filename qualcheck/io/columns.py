@@ -14,6 +14,7 @@ from qualcheck.errors import DataError
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
 PER, KIND, DTYPE, SHAPE = b"qualcheck.per", b"qualcheck.kind", b"qualcheck.dtype", b"qualcheck.shape"
+KNOWN = b"qualcheck.known"  # on a column that is there but of which nothing is known
 
 
 def vectors(rows: AnyArray) -> pa.FixedSizeListArray:
@@ -118,7 +119,7 @@ def rollout_column(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array
         same = False
     if not same:
         try:
-            column = pa.array([json.dumps(value, default=_tagged) for value in values], pa.string())
+            column = json_column(values)
         except (TypeError, ValueError) as error:
             raise DataError(
                 f"key {name!r}: its values ({', '.join(sorted(k.__name__ for k in kinds))}) fit no table column; "
@@ -141,6 +142,14 @@ def rollout_values(field: pa.Field, column: pa.Array) -> list[Any]:
             return [None if value is None else np.array(value, dtype) for value in values]
         return [None if value is None else np.array(value, dtype)[()] for value in values]
     return values
+
+
+def json_column(values: Sequence[Any], valid: Sequence[bool] | None = None) -> pa.Array:
+    """Values as JSON text, null where not `valid`."""
+    shown_values = zip(values, valid if valid is not None else [True] * len(values), strict=True)
+    return pa.array(
+        [json.dumps(value, default=_tagged) if known else None for value, known in shown_values], pa.string()
+    )
 
 
 def to_json(value: Any) -> str:

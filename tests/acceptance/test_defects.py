@@ -145,6 +145,18 @@ def test_fewer_instructions_than_rollouts_score_the_common_part_with_text(
     assert (run.t["tc"] == 1).all()
 
 
+def test_fewer_actions_than_rollouts_score_the_common_part(
+    qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path
+) -> None:
+    content = bench.arrays([episode(tour), episode(tour[:4])])
+    content["actions"] = content["actions"][:1]
+    run = qualcheck.score(tmp_path / "run", bench.npy(tmp_path / "a.npy", content))
+    assert (run.steps(0, "tc") == 1).all()
+    assert len(run.steps(0, "tc")) == 10
+    assert any("count_mismatch" in flags for flags in run.r["flags"]) or len(run.r["rollout"]) == 1
+    assert not (run.t["tc"] == 0).any()
+
+
 def test_a_time_out_marked_terminal_is_flagged_and_a_success_is_not(
     qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path
 ) -> None:

@@ -219,9 +219,8 @@ def test_nothing_stands_under_the_name_before_close_or_after_an_error(tmp_path: 
     assert not path.exists()
     writer.abort()
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(DataError), CanonicalWriter(path, SPEC, {}) as writer:
-        writer.append(simple(40, 2000, code=np.ones((40, 4), np.float32)))
-        writer.append(simple(1, 1, obs=np.zeros((2, 9), np.float32)))
+    with pytest.raises(DataError):
+        written(path, simple(40, 2000, code=np.ones((40, 4), np.float32)), simple(1, 1, obs=np.zeros((2, 9))))
     assert list(tmp_path.iterdir()) == []
     written(path, simple(2, 3, code=np.ones((2, 4), np.float32)))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["r.parquet", "r.parquet.codes.npy"]
