@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.storage import coarser_or_equal, find_storage, store
+from qualcheck.storage import STORAGES, coarser_or_equal, find_storage, store
 from qualcheck.types import AnyArray, FloatArray, Rollouts
 
 ALPHA = 0.01
@@ -38,30 +38,6 @@ class Scale:
     def floor(self) -> float:
         """Length, in standard deviations of the change, under which a change is noise."""
         return self.tolerance * min(self.median.values(), default=0.0)
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The content of a calibration file."""
-
-    content: dict[str, Any]
-
-    def fits(self, adapter: EnvAdapter) -> str:
-        """Why this calibration cannot be used with an adapter; "" where it can."""
-        spec = adapter.spec
-        if self.content.get("env") != spec.id:
-            return f"it was made for {self.content.get('env')!r}, not {spec.id!r}"
-        if self.content.get("columns") != list(spec.columns):
-            return f"it was made for rows of {len(self.content.get('columns', []))} columns, not {spec.obs_size}"
-        return ""
-
-    def scale(self, storage: str) -> Scale | None:
-        """The tolerances of a storage; None where real data of that storage were never seen."""
-        found = self.content["storages"].get(storage)
-        if found is None:
-            return None
-        std = self.content["std_change"], self.content["std_state"]
-        return Scale(storage, found["median"], found["tolerance"], *map(np.asarray, std), found["label"])
 
 
 def fit(adapter: EnvAdapter, batches: Iterable[Rollouts], alpha: float = ALPHA) -> dict[str, Any]:
@@ -94,8 +70,6 @@ def fit(adapter: EnvAdapter, batches: Iterable[Rollouts], alpha: float = ALPHA) 
 
 
 def _coarsest(storages: Sequence[str]) -> str:
-    from qualcheck.storage import STORAGES
-
     return max(storages, key=STORAGES.index, default="float64")
 
 

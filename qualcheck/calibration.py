@@ -1,8 +1,9 @@
-"""The control: the same numbers on real rollouts, from `--reference` or shipped with the package."""
+"""Calibration files: tolerances by storage, the scale of real change, and real rollouts kept as control."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from qualcheck.calibrate import Scale
+from qualcheck.errors import DataError
+from qualcheck.manifest import sha256_text
 from qualcheck.spec import EnvSpec
 
-COLUMNS = (
+CONTROL_COLUMNS = (
     "task",
     "level",
     "cluster",
@@ -24,21 +28,78 @@ COLUMNS = (
 )
 
 
-def shipped_control(spec: EnvSpec) -> dict[str, Any] | None:
-    """The held-out real rollouts stored with the shipped calibration of an environment; None where there is none."""
-    path = files("qualcheck") / "calibration" / f"{spec.id}.json"
-    if not path.is_file():
-        return None
-    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return {"source": stored["source"], "rollouts": stored["rollouts"]}
+@dataclass(frozen=True)
+class Calibration:
+    """One calibration file."""
+
+    name: str  # path, or "shipped"
+    digest: str  # sha256 of its text
+    content: dict[str, Any]
+
+    def scale(self, storage: str) -> Scale | None:
+        """The tolerances of a storage; None where real data of that storage were never seen."""
+        found = self.content.get("storages", {}).get(storage)
+        if found is None:
+            return None
+        return Scale(
+            storage,
+            found["median"],
+            found["tolerance"],
+            np.array(self.content["std_change"]),
+            np.array(self.content["std_state"]),
+            found["label"],
+        )
+
+    @property
+    def control(self) -> dict[str, Any] | None:
+        """The held-out real rollouts stored with it, as a report needs them."""
+        if "rollouts" not in self.content:
+            return None
+        return {"source": self.content["source"], "rollouts": self.content["rollouts"]}
+
+
+def shipped(spec: EnvSpec) -> Calibration | None:
+    """The calibration that comes with the package for an environment and its row layout; None where there is none."""
+    folder = files("qualcheck") / "calibration"
+    for name in (f"{spec.id}-{spec.obs_size}.json", f"{spec.id}.json"):
+        if (folder / name).is_file():
+            text = (folder / name).read_text(encoding="utf-8")
+            return Calibration("shipped", sha256_text(text), json.loads(text))
+    return None
+
+
+def load(path: Path, spec: EnvSpec) -> Calibration:
+    """A calibration file that `qualcheck calibrate` wrote.
+
+    Raises:
+        DataError: it is no calibration, or of another environment or row layout.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: no calibration ({error}). Make one with: qualcheck calibrate REAL --env ENV"
+        ) from error
+    if not isinstance(content, dict) or not {"env", "columns", "storages", "std_change"} <= set(content):
+        raise DataError(f"{path}: no calibration. Make one with: qualcheck calibrate REAL --env {spec.id} -o FILE")
+    if content["env"] != spec.id:
+        raise DataError(
+            f"{path}: a calibration of {content['env']}, and the input is {spec.id}. Leave it out or refit."
+        )
+    if content["columns"] != list(spec.columns):
+        raise DataError(
+            f"{path}: made for rows of {len(content['columns'])} columns, and the input has {spec.obs_size}. Refit it."
+        )
+    return Calibration(str(path), sha256_text(text), content)
 
 
 def control_of_run(folder: Path, source: str) -> dict[str, Any]:
     """The compact table of a scored folder that a report needs for its control row."""
-    rollouts = pq.read_table(folder / "rollouts.parquet", columns=["rollout", *COLUMNS])
+    rollouts = pq.read_table(folder / "rollouts.parquet", columns=["rollout", *CONTROL_COLUMNS])
     steps = pq.read_table(folder / "transitions.parquet", columns=["rollout", "tc", "dl"])
     table: dict[str, list[Any]] = {
-        name: [None if value != value else value for value in rollouts[name].to_pylist()] for name in COLUMNS
+        name: [None if value != value else value for value in rollouts[name].to_pylist()] for name in CONTROL_COLUMNS
     }
     owner, size = steps["rollout"].to_numpy(), rollouts.num_rows
     for name in ("tc", "dl"):

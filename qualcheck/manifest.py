@@ -19,6 +19,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def sha256_text(text: str) -> str:
+    """Hex digest of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def dump(value: Any) -> str:
     """JSON text that is equal for equal values: sorted keys, no NaN."""
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"

@@ -17,9 +17,10 @@ import numpy as np
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibration import control_of_run, shipped_control
+from qualcheck.calibration import control_of_run, shipped
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
+from qualcheck.grade import parse_grade
 from qualcheck.io import Source, open_source
 from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.output import refuse_overlap, staged_folder
@@ -53,10 +54,7 @@ class ScoreOptions:
         for name, value, known in (("start", self.start, STARTS), ("last-action", self.last_action, LAST_ACTIONS)):
             if value not in known:
                 raise UsageError(f"--{name} {value!r}; it is one of: {', '.join(known)}.")
-        if self.grade not in (None, adapter.spec.judging_grade):
-            raise UsageError(
-                f"--grade {self.grade!r}: this version judges {adapter.spec.id} at {adapter.spec.judging_grade!r} only."
-            )
+        parse_grade(self.grade, adapter.spec)
         if self.recheck < 0 or (self.floors is not None and self.floors < 1) or self.seed < 0:
             raise UsageError("--recheck and --seed take a whole number from 0, --floors from 1.")
 
@@ -142,7 +140,8 @@ def _write(
         (folder / "reference").mkdir()
         _score_all(adapter, real, folder / "reference", options, None, level="real")
         control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
-    control = control or shipped_control(adapter.spec)
+    calibration = shipped(adapter.spec)
+    control = control or (calibration.control if calibration else None)
     for path, stamp in zip(paths, before, strict=True):
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
@@ -150,7 +149,7 @@ def _write(
     results = {
         "env": adapter.spec.id,
         "env_version": adapter.spec.version,
-        "grade": adapter.spec.judging_grade,
+        "grade": labels[0].grade.name,
         "predicates": "intended",
         "definitions": DEFINITIONS,
         "calibration": None,
@@ -208,8 +207,9 @@ def _score_all(
         open_source(path, adapter.spec, index=index, last_action=options.last_action, trust_pickle=options.trust_pickle)
         for index, path in enumerate(paths)
     ]
+    grade = parse_grade(options.grade, adapter.spec)
     labels = [
-        Labels(str(path), level or options.level, options.generator, options.start, source.longest, None)
+        Labels(str(path), level or options.level, options.generator, options.start, source.longest, None, grade, None)
         for path, source in zip(paths, sources, strict=True)
     ]
     transitions = sum(source.n_transitions for source in sources)

@@ -11,8 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from qualcheck.adapter import EnvAdapter
+from qualcheck.calibrate import Scale
 from qualcheck.checks import correctness, flags, goals, identity, legality, reward
-from qualcheck.checks.batch import Batch, Codes, first_step, share
+from qualcheck.checks.batch import Batch, Codes, first_step, medians, share
+from qualcheck.grade import Grade
 from qualcheck.table import coded
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
 
@@ -91,6 +93,8 @@ class Labels:
     start: str
     longest: int
     reading: str | None
+    grade: Grade
+    scale: Scale | None
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,8 @@ def score_batch(
     reset = _starts(rollouts, labels.start)
     rollouts = replace(rollouts, is_reset=reset)
     batch = Batch(rollouts, adapter, placements, which)
-    tc = correctness.measure(batch)
+    tc = correctness.measure(batch, labels.grade, labels.scale)
+    gap = tc.residual
     dl = legality.measure(batch, reset)
     gc = goals.measure(batch)
     rw = reward.measure(batch, labels.reading)
@@ -126,17 +131,15 @@ def score_batch(
     reward_right = (
         reward.correct(rw.error, rollouts.reward) if rollouts.reward is not None else np.zeros(len(rw.error), bool)
     )
-    nothing = np.full(rollouts.n_transitions, np.nan, np.float32)
-    no_rollout = np.full(rollouts.n_rollouts, np.nan, np.float32)
     transitions: dict[str, Any] = {
         "rollout": rollouts.rollout,
         "step": rollouts.step,
         "tc": tc.tc,
         "tc_strict": tc.strict,
-        "tc_error": tc.error,
-        "tc_scaled": nothing,
-        "tc_scaled_state": nothing,
-        "skill": nothing,
+        "tc_error": gap.error,
+        "tc_scaled": gap.scaled,
+        "tc_scaled_state": gap.scaled_state,
+        "skill": gap.skill,
         "tc_code": coded(tc.code.names, tc.code.index),
         "seeding": coded(tc.seeding.names, tc.seeding.index),
         "dl": dl.dl,
@@ -144,7 +147,7 @@ def score_batch(
         "reward_error": rw.error,
         "goal_share": gc.share,
         "goal_share_replayed": gc.share_replayed,
-        **{f"err_{name}": values for name, values in tc.blocks.items()},
+        **{f"err_{name}": values for name, values in gap.blocks.items()},
     }
     table: dict[str, Any] = {
         "rollout": np.arange(rollouts.n_rollouts, dtype=np.int32),
@@ -175,8 +178,8 @@ def score_batch(
         "dl_row0_rule": coded(dl.row0_rule.names, dl.row0_rule.index),
         "coverage_tc": share(verified_tc, recorded),
         "coverage_dl": share(verified_dl, recorded),
-        "scaled_error": no_rollout,
-        "skill": no_rollout,
+        "scaled_error": medians(batch, gap.scaled),
+        "skill": medians(batch, gap.skill),
         "reward_consistency": share(batch.per_rollout_sum(reward_right), reward_n),
         "first_fault_step": first_step(batch, fault),
         "first_divergence_step": gc.divergence,

@@ -80,7 +80,7 @@ class HalfCheetah:
 
     @property
     def steps_executed(self) -> int:
-        """mj_step calls of this adapter so far, five an action, those of open-loop replays and their padding included."""
+        """mj_step calls of this adapter so far, five an action, open-loop replays and their padding included."""
         return self._dynamics.steps if self._dynamics is not None else 0
 
     def _simulator(self) -> Dynamics:
@@ -196,10 +196,8 @@ class HalfCheetah:
 
     def reward(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
         if self.spec.obs_size == BENCHMARK_SIZE:
-            moved = rollouts.end_obs[:, 0].astype(np.float64)
-        else:
-            moved = self._stepped(rollouts).moved
-        return reward.recompute(rollouts, moved, placements, which)
+            return reward.recompute(rollouts, rollouts.end_obs[:, 0].astype(np.float64), placements, which)
+        return reward.recompute(rollouts, self._stepped(rollouts).moved, placements, which)
 
     def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:  # noqa: ARG002  # exact
         from qualcheck.envs.halfcheetah import simulator  # not at the top: gymnasium's environment is slow to import

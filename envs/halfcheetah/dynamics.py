@@ -89,7 +89,9 @@ class Dynamics:
         for at in range(0, len(state), CHUNK_ROWS):
             part = slice(at, at + CHUNK_ROWS)
             last = self._run(state[part], control_of(action[part])[:, None], SUBSTEPS)[:, -1]  # (B, 19)
-            sound[part] = last[:, TIME] > (SUBSTEPS - 0.5) * SUBSTEP_SECONDS  # a MuJoCo that gives up restarts its clock
+            sound[part] = (
+                last[:, TIME] > (SUBSTEPS - 0.5) * SUBSTEP_SECONDS
+            )  # a MuJoCo that gives up restarts its clock
             end[part], moved[part] = last[:, STATE], last[:, X]
         sound &= np.logical_and.reduce(np.isfinite(end), axis=1)
         end[~sound] = moved[~sound] = np.nan

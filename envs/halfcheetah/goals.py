@@ -30,8 +30,8 @@ WAY_M, WAY_STEPS = 3.0, 30  # gross way in each direction of a combined task: mo
 STEP_M = 0.05  # what a step missing in such a count is worth in metres, about 1 m/s
 
 
-class Test(NamedTuple):
-    """The success test of a task: sign * S_k > least_m, or |S_k| < within_m, or a combined one, from step `steps` on."""
+class Criterion(NamedTuple):
+    """From step `steps` on: sign * S_k > least_m, or |S_k| < within_m, or the combined test, sign giving its order."""
 
     sign: int
     steps: int
@@ -40,16 +40,16 @@ class Test(NamedTuple):
     combined: bool = False
 
 
-TESTS: dict[str, Test] = {
-    **{f"{prefix}jump-{word}": Test(sign, 5) for prefix in ("", "rep-") for word, sign in
+CRITERIA: dict[str, Criterion] = {
+    **{f"{prefix}jump-{word}": Criterion(sign, 5) for prefix in ("", "rep-") for word, sign in
        (("forward", 1), ("backward", -1))},
-    **{f"{prefix}move-{word}": Test(sign, 99, 7.0) for prefix in ("", "rep-") for word, sign in
+    **{f"{prefix}move-{word}": Criterion(sign, 99, 7.0) for prefix in ("", "rep-") for word, sign in
        (("forward", 1), ("backward", -1))},
-    "move-forward-fast": Test(1, 99, 8.5),
-    "move-backward-fast": Test(-1, 99, 8.5),
-    "move-forward-backward": Test(1, 199, combined=True),
-    "move-backward-forward": Test(-1, 199, combined=True),
-    "jump-in-place": Test(1, 15, within_m=1.05),
+    "move-forward-fast": Criterion(1, 99, 8.5),
+    "move-backward-fast": Criterion(-1, 99, 8.5),
+    "move-forward-backward": Criterion(1, 199, combined=True),
+    "move-backward-forward": Criterion(-1, 199, combined=True),
+    "jump-in-place": Criterion(1, 15, within_m=1.05),
 }  # fmt: skip
 PREDICATES = ("intended", "released")
 
@@ -63,7 +63,8 @@ class Way(NamedTuple):
 
 def _reached(total: FloatArray, count: IntArray) -> FloatArray:
     """Metres above both limits of a combined task's way in one direction, positive iff both are passed."""
-    return np.minimum(total - WAY_M, (count - WAY_STEPS) * STEP_M)
+    above: FloatArray = np.minimum(total - WAY_M, (count - WAY_STEPS) * STEP_M)
+    return above
 
 
 def stages(way: FloatArray, sign: int, predicates: str) -> tuple[FloatArray, FloatArray]:
@@ -90,22 +91,26 @@ def stages(way: FloatArray, sign: int, predicates: str) -> tuple[FloatArray, Flo
 
 def excess(task: str, way: FloatArray, predicates: str) -> FloatArray:
     """Metres by which each row passes the task's test, positive iff it holds; -inf before its first step. (n, T+1)."""
-    test = TESTS[task]
-    if test.combined:
-        value: FloatArray = np.minimum(*stages(way, test.sign, predicates))
+    criterion = CRITERIA[task]
+    if criterion.combined:
+        value: FloatArray = np.minimum(*stages(way, criterion.sign, predicates))
     else:
         place = way.cumsum(axis=1)
-        value = test.sign * place - test.least_m if test.within_m is None else test.within_m - np.abs(place)
-    value[:, : test.steps] = -np.inf
+        value = (
+            criterion.sign * place - criterion.least_m
+            if criterion.within_m is None
+            else criterion.within_m - np.abs(place)
+        )
+    value[:, : criterion.steps] = -np.inf
     return value
 
 
 def share(task: str, way: FloatArray, holds: BoolArray) -> FloatArray:
     """Share of the sub-goals that hold on each row, (n, T+1): the two directions of a combined task, else the goal."""
-    test = TESTS[task]
-    if not test.combined:
+    criterion = CRITERIA[task]
+    if not criterion.combined:
         return holds.astype(np.float32)
-    first, second = stages(way, test.sign, "intended")
+    first, second = stages(way, criterion.sign, "intended")
     return ((first > 0).astype(np.float32) + (second > 0)) / np.float32(2)
 
 

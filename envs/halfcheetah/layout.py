@@ -94,7 +94,7 @@ def state_of(obs: AnyArray) -> FloatArray:
 
 
 def takeable(obs: AnyArray) -> IntArray:
-    """0 where the simulator can be put into the row, else `NON_FINITE` or `OUT_OF_RANGE`. (R, 17 or 18) -> (R,) int8."""
+    """0 where the simulator can take on the row, else `NON_FINITE` or `OUT_OF_RANGE`. (R, 17 or 18) -> (R,) int8."""
     wide = obs.astype(np.float64, copy=False)
     state = wide[:, wide.shape[1] - STATE_SIZE :]
     inside = np.logical_and.reduce((state >= LOWEST) & (state <= HIGHEST), axis=1)

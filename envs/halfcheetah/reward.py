@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qualcheck.envs.halfcheetah.goals import TASK_IDS, TESTS
+from qualcheck.envs.halfcheetah.goals import TASK_IDS, CRITERIA
 from qualcheck.envs.halfcheetah.layout import STEP_SECONDS, takeable
 from qualcheck.types import AnyArray, FloatArray, IntArray, Placement, Rollouts
 
@@ -18,10 +18,10 @@ CONTROL_COST = 0.1
 
 
 def _gain(task: str) -> Callable[[FloatArray], FloatArray]:
-    test = TESTS[task]
-    if test.combined:
+    criterion = CRITERIA[task]
+    if criterion.combined:
         return np.abs
-    return (lambda v: -np.abs(v)) if test.within_m is not None else lambda v: test.sign * v
+    return (lambda v: -np.abs(v)) if criterion.within_m is not None else lambda v: criterion.sign * v
 
 
 def of_step(task: str, displacement_m: FloatArray, action: AnyArray) -> FloatArray:
@@ -56,8 +56,9 @@ def recompute(
         names = np.array([p.task_released if reading == "released" else p.task for p in placements] or [""])[which]
         values = np.full(rollouts.n_transitions, np.nan)
         for task in TASK_IDS:
-            at = np.flatnonzero(known & (names == task)[rollouts.rollout]) if (names == task).any() else []
-            if len(at):
+            mine = names == task
+            if mine.any():
+                at = np.flatnonzero(known & mine[rollouts.rollout])
                 values[at] = of_step(task, displacement_m[at], rollouts.action[at])
         found[reading] = values
     return found

@@ -66,7 +66,9 @@ SOFT = (
 )
 RESET_LAWS = (
     Rule("row0.position", "reset", "m, rad", f"{POSITION_NOISE:g}", "a position is off the rest pose by more"),
-    Rule("row0.velocity", "reset", "m/s, rad/s", f"{RESET_SIGMAS * VELOCITY_NOISE:g}", "a velocity is beyond a reset's"),
+    Rule(
+        "row0.velocity", "reset", "m/s, rad/s", f"{RESET_SIGMAS * VELOCITY_NOISE:g}", "a velocity is beyond a reset's"
+    ),
 )
 RULES: tuple[Rule, ...] = (*ROW_LAWS, *STEP_LAWS, *SOFT, *RESET_LAWS)
 FIRST_STEP = len(ROW_LAWS)
@@ -97,7 +99,8 @@ def row_rule(obs: AnyArray) -> tuple[AnyArray, BoolArray]:
     beyond = np.zeros(len(obs), bool)
     with np.errstate(invalid="ignore", over="ignore"):
         values = measures.of_rows(state, moved)
-        broken = [~np.logical_and.reduce(np.isfinite(obs), axis=1), np.abs(state[:, PITCH]) > PITCH_BOUND_RAD]
+        finite: BoolArray = np.logical_and.reduce(np.isfinite(obs), axis=1)
+        broken: list[BoolArray] = [~finite, np.abs(state[:, PITCH]) > PITCH_BOUND_RAD]
         for name in measures.ROW_UNITS:
             if name in values:
                 beyond |= values[name] > recorded[name]
@@ -129,17 +132,17 @@ def reset_rule(rollouts: Rollouts) -> AnyArray:
         return found
     first = rollouts.obs[rollouts.first_row].astype(np.float64)
     state = first[:, first.shape[1] - STATE_SIZE :]
-    near = (np.abs(state[:, POSITIONS]) <= POSITION_NOISE + ROUNDING).all(axis=1)
+    near: BoolArray = (np.abs(state[:, POSITIONS]) <= POSITION_NOISE + ROUNDING).all(axis=1)
     if first.shape[1] == BENCHMARK_SIZE:
         near &= np.abs(first[:, 0]) <= POSITION_NOISE + ROUNDING
-    slow = (np.abs(state[:, VELOCITIES]) <= RESET_SIGMAS * VELOCITY_NOISE + ROUNDING).all(axis=1)
+    slow: BoolArray = (np.abs(state[:, VELOCITIES]) <= RESET_SIGMAS * VELOCITY_NOISE + ROUNDING).all(axis=1)
     rule = _first([~near, ~slow], FIRST_RESET)
     found[applies] = rule[applies]
     return found
 
 
 def judge(rollouts: Rollouts) -> tuple[AnyArray, dict[str, BoolArray]]:
-    """Number of the first hard rule each transition breaks, -1 without an end row, (M,) int16; soft rules, (M,) each."""
+    """Number of the first hard rule each transition breaks, -1 without an end row, (M,) int16; soft rules, (M,)."""
     of_row, odd_row = row_rule(rollouts.obs)  # (R,)
     after = np.minimum(rollouts.row + 1, max(len(rollouts.obs) - 1, 0))
     rule, odd = of_row[after], odd_row[after]

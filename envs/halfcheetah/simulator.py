@@ -38,7 +38,7 @@ def referee(obs: AnyArray, action: AnyArray) -> tuple[AnyArray, IntArray]:
     code = np.where(takeable(obs) != 0, np.int8(ILLEGAL_START), np.int8(0))
     code[(code == 0) & ~usable_actions(action)] = BAD_ACTION
     state = state_of(obs)
-    env = HalfCheetahEnv()
+    env: Any = HalfCheetahEnv()  # gymnasium's environments are not typed
     env.reset(seed=0)
     with quiet():
         for i in np.flatnonzero(code == 0):
@@ -50,7 +50,7 @@ def referee(obs: AnyArray, action: AnyArray) -> tuple[AnyArray, IntArray]:
 
 
 class HalfCheetahTask(gymnasium.Env[AnyArray, AnyArray]):
-    """One task of the benchmark: the displacement of the last step and 17 numbers (and 768 of the instruction, if given).
+    """One task of the benchmark: displacement of the last step, 17 numbers, and 768 of the instruction if given.
 
     An episode ends with the goal, or after 200 steps. The first row shows absolute x instead of a displacement, as in
     the benchmark; unlike there all randomness comes from the seed of `reset`.
@@ -85,7 +85,7 @@ class HalfCheetahTask(gymnasium.Env[AnyArray, AnyArray]):
         self.task, self.predicates = task, predicates
         self._code = np.asarray([] if instruction_code is None else instruction_code, np.float64)
         self._first = BENCHMARK_SIZE - obs_size  # columns of the benchmark's row that are left out
-        self._env = HalfCheetahEnv()
+        self._env: Any = HalfCheetahEnv()  # not typed
         self._moved: list[float] = []
         self.observation_space = spaces.Box(-np.inf, np.inf, (obs_size + len(self._code),), np.float64)
         self.action_space: Any = spaces.Box(-1.0, 1.0, (ACTION_SIZE,), np.float32)

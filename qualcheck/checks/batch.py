@@ -108,6 +108,21 @@ def share(passed: IntArray, verified: IntArray) -> FloatArray:
         return np.where(verified > 0, passed / verified, np.nan).astype(np.float32)
 
 
+def medians(batch: Batch, values: FloatArray) -> FloatArray:
+    """Median of the verified values of each rollout, NaN where there is none, (M,) -> (N,) float32."""
+    found = np.full(batch.rollouts.n_rollouts, np.nan, np.float32)
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known):
+        return found
+    owner = batch.rollouts.rollout[known]
+    order = np.lexsort((values[known], owner))
+    inside = values[known][order]
+    first = np.flatnonzero(np.diff(owner[order], prepend=-1))
+    size = np.diff(np.append(first, len(inside)))
+    found[owner[order][first]] = (inside[first + (size - 1) // 2] + inside[first + size // 2]) / 2
+    return found
+
+
 def first_step(batch: Batch, hit: BoolArray) -> IntArray:
     """Step of the first transition of each rollout that holds, -1 if none, (M,) -> (N,) int32."""
     first = np.full(batch.rollouts.n_rollouts, -1, np.int32)

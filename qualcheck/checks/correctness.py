@@ -2,97 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from qualcheck.calibrate import Scale
+from qualcheck.checks import residual
 from qualcheck.checks.batch import Batch, Codes
-from qualcheck.types import AnyArray, BoolArray, FloatArray
+from qualcheck.checks.residual import Residual
+from qualcheck.grade import Grade
+from qualcheck.types import BoolArray, FloatArray
 
 
 @dataclass(frozen=True)
 class Correctness:
-    """Scores of M transitions, each (M,) float32: 1 right, 0 wrong, NaN not verifiable, with the reason in `code`."""
+    """Verdicts of M transitions, (M,) float32: 1 right, 0 wrong, NaN not verifiable, with the reason in `code`."""
 
-    tc: FloatArray
-    strict: FloatArray
-    error: FloatArray  # exact environments: number of wrong fields
+    tc: FloatArray  # at the judging grade
+    strict: FloatArray  # at the noise floor
     code: Codes  # why NaN, or which blocks failed
     seeding: Codes
-    blocks: dict[str, FloatArray] = field(default_factory=dict)  # block -> error in the block's unit
+    residual: Residual
 
 
-def measure(batch: Batch) -> Correctness:
-    """tc[t] = 1 iff every field of simulate(obs[t], action[t]) equals the recorded end row, in an exact environment.
+def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctness:
+    """Hold each recorded end row against the simulated one.
 
-    Into a row that no simulator can take on tc is 0 with that row's code; out of one it is NaN. Environments that
-    are not exact need tolerances learnt from real data: without them tc is NaN, code `no_calibration`, and the
-    block errors alone are reported.
+    exact: tc = 1 iff no field differs. strict: tc = 1 iff the joint error is within the calibrated tolerance.
+    scaled:S: tc = 1 iff every column is within S standard deviations of its real one-step change.
+
+    Into a row that no simulator can take on tc is 0 with that row's code; out of one it is NaN. Without tolerances
+    learnt from real data, an environment that is not exact has tc NaN, code `no_calibration`.
     """
     rollouts, replay, spec = batch.rollouts, batch.replay, batch.adapter.spec
-    size = rollouts.n_transitions
-    code = Codes(size)
+    code = Codes(rollouts.n_transitions)
     batch.set_defects(code)
     code.set_from(~batch.unscorable & (replay.code > 0), replay.code, spec.codes)
     code.set(~rollouts.has_end, "no_next_observation")
     verifiable = code.index == 0
-    errors, chosen = _block_errors(batch, verifiable)
-    seeding = Codes(size)
+    gap = residual.exact(batch, verifiable) if spec.exact else residual.measured(batch, verifiable, scale)
+    seeding = Codes(rollouts.n_transitions)
     for number, name in enumerate(replay.seedings):
-        seeding.set(verifiable & (chosen == number), name)
-
-    error = np.full(size, np.nan, np.float32)
-    if spec.exact:
-        total = np.zeros(size, np.float32)
-        for values in errors.values():
-            total += values
-        error[verifiable] = total[verifiable]
-        tc = np.where(verifiable, (error == 0).astype(np.float32), np.float32(np.nan))
-        wrong = verifiable & (error > 0)
-        code.set_from(wrong & (batch.end_code > 0), batch.end_code, spec.codes)
-        _name_blocks(code, wrong, errors)
-    else:
+        seeding.set(verifiable & (gap.chosen == number), name)
+    if not spec.exact and scale is None:
         code.set(verifiable, "no_calibration")
-        tc = np.full(size, np.nan, np.float32)
-    for values in errors.values():
-        values[~verifiable] = np.nan
-    return Correctness(tc, tc, error, code, seeding, errors)
+        verifiable = np.zeros_like(verifiable)
+    taken = batch.end_code == 0
+    strict = taken & (gap.error <= (0 if spec.exact else 1))
+    judged = strict if grade.limit is None else taken & (gap.scaled <= grade.limit)
+    wrong = verifiable & ~judged
+    code.set_from(wrong & ~taken, batch.end_code, spec.codes)
+    _name_blocks(code, wrong, _failed(gap, grade, scale))
+    return Correctness(_verdict(judged, verifiable), _verdict(strict, verifiable), code, seeding, gap)
 
 
-def _block_errors(batch: Batch, verifiable: BoolArray) -> tuple[dict[str, FloatArray], AnyArray]:
-    """Error of each block under the best candidate, {block: (M,)}, and which candidate that was, (M,)."""
-    rollouts, replay, spec = batch.rollouts, batch.replay, batch.adapter.spec
-    size = rollouts.n_transitions
-    chosen = np.zeros(size, np.int64)
-    best = {block.name: np.zeros(size, np.float32) for block in spec.blocks}
-    end = rollouts.end_obs
-    lowest = np.full(size, np.inf, np.float32)
-    for number, candidate in enumerate(replay.candidates):
-        same_kind = candidate.astype(end.dtype, copy=False) if spec.exact else candidate
-        differs = np.flatnonzero(verifiable & (same_kind != end).any(axis=1))
-        gap = np.abs(candidate[differs].astype(np.float64) - end[differs].astype(np.float64))  # (D, O)
-        here = {
-            block.name: (gap[:, block.columns] != 0).sum(axis=1) if spec.exact else gap[:, block.columns].max(axis=1)
-            for block in spec.blocks
-        }
-        total = np.zeros(size, np.float32)
-        total[differs] = np.sum(list(here.values()), axis=0)
-        better = total < lowest
-        lowest[better] = total[better]
-        chosen[better] = number
-        for name, values in here.items():
-            full = np.zeros(size, np.float32)
-            full[differs] = values
-            best[name][better] = full[better]
-    return best, chosen
+def _verdict(passed: BoolArray, verifiable: BoolArray) -> FloatArray:
+    return np.where(verifiable, passed.astype(np.float32), np.float32(np.nan))
 
 
-def _name_blocks(code: Codes, wrong: BoolArray, errors: dict[str, FloatArray]) -> None:
+def _failed(gap: Residual, grade: Grade, scale: Scale | None) -> dict[str, BoolArray]:
+    """Which blocks are beyond the grade, block -> (M,)."""
+    if grade.limit is not None:
+        return {name: values > grade.limit for name, values in gap.block_scaled.items()}
+    if scale is None:
+        return {name: values > 0 for name, values in gap.blocks.items()}
+    return {name: values > scale.median[name] * scale.tolerance for name, values in gap.blocks.items()}
+
+
+def _name_blocks(code: Codes, wrong: BoolArray, failed: dict[str, BoolArray]) -> None:
     """Write which blocks failed, joined by "+", where no code stands yet."""
     at = np.flatnonzero(wrong & (code.index == 0))
-    names = list(errors)
-    failed = np.stack([errors[name][at] > 0 for name in names], axis=1)  # (D, blocks)
-    pattern = failed @ (1 << np.arange(len(names)))
+    names = list(failed)
+    if not len(at) or not names:
+        return
+    pattern = np.stack([failed[name][at] for name in names], axis=1) @ (1 << np.arange(len(names)))  # (D,)
     for value in np.unique(pattern):
         mask = np.zeros(len(wrong), bool)
         mask[at[pattern == value]] = True

@@ -152,7 +152,14 @@ class CanonicalWriter:
         self._writer = self._open(self._parts[-1], schema)
 
     def _open(self, path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-        return pq.ParquetWriter(path, schema, compression="zstd", compression_level=1, write_statistics=False)
+        try:
+            own = version("qualcheck")
+        except PackageNotFoundError:
+            own = "unknown"
+        marks = {"qualcheck.schema": SCHEMA, "qualcheck.env": self._spec.id}
+        marks |= {"qualcheck.env_version": self._spec.version, "qualcheck.version": own}
+        marked = schema.with_metadata(marks)
+        return pq.ParquetWriter(path, marked, compression="zstd", compression_level=1, write_statistics=False)
 
     def _flush(self) -> None:
         """Write the pending tables as one row group."""
@@ -189,18 +196,7 @@ class CanonicalWriter:
         return path
 
     def _file_metadata(self, schema: pa.Schema) -> dict[str, str]:
-        try:
-            own = version("qualcheck")
-        except PackageNotFoundError:
-            own = "unknown"
-        metadata = {
-            "qualcheck.schema": SCHEMA,
-            "qualcheck.env": self._spec.id,
-            "qualcheck.env_version": self._spec.version,
-            "qualcheck.version": own,
-            "qualcheck.metadata": to_json(self._metadata),
-            "qualcheck.rollouts": str(self._rollouts),
-        }
+        metadata = {"qualcheck.metadata": to_json(self._metadata), "qualcheck.rollouts": str(self._rollouts)}
         if self._code_rows:
             metadata["qualcheck.codes"] = self.codes_path.name
         if self._empty:
@@ -289,7 +285,8 @@ class CanonicalWriter:
             columns[name] = text(values if len(values) else [None] * r.n_rollouts, index)
         columns["source_rollout"] = pa.array(r.source_rollout[index].astype(np.int32))
         columns["source_step"] = pa.array(r.source_step[index].astype(np.int32))
-        columns["code"] = pa.array(self._code_numbers(r)[index], pa.int32(), mask=self._code_numbers(r)[index] < 0)
+        codes = self._code_numbers(r)[index]
+        columns["code"] = pa.array(codes, pa.int32(), mask=codes < 0)
         return columns
 
     def _code_numbers(self, r: Rollouts) -> IntArray:
@@ -325,7 +322,8 @@ class CanonicalWriter:
             full[name] = column.take(first_only if long else everywhere)
             empty[name] = column.take(pa.array(lone))
         if r.reset_obs is not None:
-            cut = np.ones(r.n_rollouts, bool) if r.is_reset is None else ~r.is_reset
+            # a piece that starts at a reset is its own context, if it has a row
+            cut = np.ones(r.n_rollouts, bool) if r.is_reset is None else ~r.is_reset | (r.length + r.has_final == 0)
             started = np.flatnonzero(cut & (r.length > 0))
             full["reset_obs"] = sparse_vectors(r.reset_obs[started], r.offsets[started], r.n_transitions)
             alone = lone[cut[lone]]

@@ -25,6 +25,7 @@ from qualcheck.io.columns import (
     rollout_values,
     shown,
     step_values,
+    text_values,
 )
 from qualcheck.io.gather import all_finite, any_in, bad_actions, batch_bounds
 from qualcheck.spec import EnvSpec
@@ -60,7 +61,7 @@ class CanonicalSource:
         marks = {**(self._schema.metadata or {}), **(file.metadata.metadata or {})}
         self._marks = {k.decode(): v.decode() for k, v in marks.items() if k != b"ARROW:schema"}
         self._check_schema()
-        self.metadata: dict[str, Any] = from_json(self._marks.get("qualcheck.metadata", "{}"))
+        self.metadata = self._read_metadata()
         self._empty = self._read_empty()
         self._survey()
         if last_action_flag != "auto" and self.last_action == "executed":
@@ -84,6 +85,15 @@ class CanonicalSource:
                         f"{self.path}: column {name!r} is {kind}; expected vectors of {self.spec.obs_size} numbers "
                         f"for {self.spec.id}. Is --env right?"
                     )
+
+    def _read_metadata(self) -> dict[str, Any]:
+        try:
+            values = from_json(self._marks.get("qualcheck.metadata", "{}"))
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{self.path}: its file-level values are not readable. Write the file again") from error
+        if not isinstance(values, dict):
+            raise DataError(f"{self.path}: its file-level values are no dictionary. Write the file again")
+        return values
 
     def _read_empty(self) -> pa.Table | None:
         if "qualcheck.empty" not in self._marks:
@@ -158,7 +168,7 @@ class CanonicalSource:
             numbers: IntArray = carried["rollout"].to_numpy()
             # the last rollout may go on in the next group
             cut = int(np.searchsorted(numbers, numbers[-1])) if len(numbers) else 0
-            if cut and group < groups - 1:
+            if cut >= max_transitions and group < groups - 1:
                 last = int(numbers[cut - 1])
                 yield from self._split(self._with_empty(carried.slice(0, cut), given, last), max_transitions, extras)
                 carried, given = carried.slice(cut), last
@@ -208,7 +218,7 @@ class CanonicalSource:
         obs, has_final, breaks, break_obs = self._rows(column, full, real, bounds, offsets)
 
         def texts(name: str) -> list[str | None]:
-            return column[name].take(first).to_pylist() if name in column else [None] * n
+            return text_values(column[name].take(first)) if name in column else [None] * n
 
         def numbers(name: str) -> IntArray:
             if name not in column:

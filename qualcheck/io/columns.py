@@ -52,6 +52,13 @@ def text(values: Sequence[str | None], index: IntArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(coded.indices.take(pa.array(index)), coded.dictionary)
 
 
+def text_values(column: pa.Array) -> list[str | None]:
+    """The cells of a text column; each distinct text is one object."""
+    coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    known: list[str | None] = [*coded.dictionary.to_pylist(), None]
+    return [known[place] for place in coded.indices.fill_null(-1).to_pylist()]
+
+
 def step_column(name: str, values: AnyArray) -> tuple[pa.Field, pa.Array]:
     """A column of one value a transition, (M, ...)."""
     meta = {PER: b"step", DTYPE: values.dtype.str.encode(), SHAPE: json.dumps(values.shape[1:]).encode()}

@@ -78,10 +78,9 @@ def _wider(name: str, variants: list[pa.Field]) -> pa.Field:
 
 def _dtype(field: pa.Field) -> np.dtype[Any]:
     meta = field.metadata or {}
-    if DTYPE in meta:
-        return np.dtype(meta[DTYPE].decode())
     item = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
-    return np.dtype(item.to_pandas_dtype())
+    dtype: np.dtype[Any] = np.dtype(meta[DTYPE].decode() if DTYPE in meta else item.to_pandas_dtype())
+    return dtype
 
 
 def _converted(old: pa.Field, column: pa.ChunkedArray, new: pa.Field) -> Any:

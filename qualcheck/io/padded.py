@@ -31,7 +31,6 @@ class _Layout:
     length: IntArray  # (N,) transitions
     has_final: BoolArray  # (N,)
     last: IntArray  # (N,) index of the last valid row, -1 if none
-    prefix: bool  # every mask is a prefix
     flags: dict[str, BoolArray]
     defect: AnyArray  # (N,) object, str
 
@@ -97,7 +96,7 @@ class PaddedSource:
         defect[odd] = "mask_value"
         defect[hole] = "mask_hole"
         defect[short] = "count_mismatch"
-        return _Layout(mask, valid, length, has_final, last, not hole.any(), flags, defect)
+        return _Layout(mask, valid, length, has_final, last, flags, defect)
 
     def _valid_rows(self) -> tuple[BoolArray, BoolArray]:
         """The mask as (N, T) bool, and the rollouts whose mask holds other numbers than 0 and 1."""

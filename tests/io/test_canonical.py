@@ -58,7 +58,6 @@ def rollouts(draw: st.DrawFn, lengths: list[int] | None = None) -> Rollouts:
     if reset is not None and rows:
         own = reset & (length + has_final > 0)
         context[own] = obs[start[own]]
-        context[reset & ~own] = 0
     return Rollouts(
         obs=obs,
         action=rng.integers(0, 7, m).astype(draw(st.sampled_from([np.int64, np.int32, np.float32]))),
@@ -312,3 +311,27 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "new.parquet")
     with pytest.raises(DataError, match="rollout schema 99"):
         open_source(tmp_path / "new.parquet", SPEC)
+
+
+def test_one_key_of_different_kinds_in_two_inputs_keeps_both_values(tmp_path: Path) -> None:
+    one = simple(2, 2, extra_rollout={"name": ["a", "b"], "size": [np.int64(3), np.int64(4)]})
+    two = simple(2, 1, extra_rollout={"name": [1, [2, 3]], "size": [np.arange(2), np.arange(3)]})
+    (found,) = read(written(tmp_path / "r.parquet", one, two))
+    assert found.extra_rollout["name"] == ["a", "b", 1, [2, 3]]
+    np.testing.assert_equal(found.extra_rollout["size"], [3, 4, np.arange(2), np.arange(3)])
+
+
+def test_rows_of_different_precision_end_in_the_wider_one(tmp_path: Path) -> None:
+    double = simple(2, 2, obs=np.random.default_rng(0).random((6, 3)), action=np.array([1.5, 2, 3, 4], np.float32))
+    (found,) = read(written(tmp_path / "r.parquet", simple(2, 2), double))
+    assert found.obs.dtype == np.float64
+    np.testing.assert_array_equal(found.obs[6:], double.obs)
+    np.testing.assert_array_equal(found.action[4:], double.action)
+
+
+def test_steps_of_different_shapes_are_refused_with_the_key(tmp_path: Path) -> None:
+    one = simple(1, 2, extra_step={"speed": np.zeros((2, 2))})
+    two = simple(1, 2, extra_step={"speed": np.zeros((2, 3))})
+    with pytest.raises(DataError, match="'speed' in forms that no column can share"):
+        written(tmp_path / "r.parquet", one, two)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,71 @@
+"""Real rollouts of the experts in the benchmark's layout, for calibration and tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qualcheck.envs.halfcheetah import experts, goals, reward, text
+from qualcheck.envs.halfcheetah.dynamics import Dynamics
+from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, BENCHMARK_SIZE, HORIZON
+from qualcheck.envs.halfcheetah.reset import sample_states
+from qualcheck.types import BoolArray, Rollouts
+
+
+def record(
+    task: str,
+    n: int,
+    rng: np.random.Generator,
+    noise: float = 0.1,
+    random_share: float = 0.0,
+    stop_at_success: bool = True,
+) -> Rollouts:
+    """n real rollouts of a task from fresh resets, up to 200 steps each, all float64.
+
+    Args:
+        task: an id of `goals.TASKS`; each rollout gets one of the sentences that mean it.
+        n: how many.
+        rng: draws starts, noise and sentences.
+        noise: standard deviation of what is added to the expert's actions, before they are clipped to [-1, 1].
+        random_share: share of the rollouts that act uniformly at random instead.
+        stop_at_success: end each rollout with the first row on which the intended goal holds, as the benchmark does.
+
+    Raises:
+        UnknownName: no such task.
+    """
+    action = experts.actions(task, HORIZON)[None] + rng.normal(0, noise, (n, HORIZON, ACTION_SIZE))
+    wild = rng.random(n) < random_share
+    action[wild] = rng.uniform(-1, 1, (int(wild.sum()), HORIZON, ACTION_SIZE))
+    action = np.clip(action, -1, 1)
+    obs = np.empty((n, HORIZON + 1, BENCHMARK_SIZE))
+    obs[:, 0] = sample_states(n, rng)
+    dynamics = Dynamics()
+    for at, state, moved, _ in dynamics.play(
+        obs[:, 0, 1:], action.reshape(-1, ACTION_SIZE), np.arange(n + 1) * HORIZON
+    ):
+        obs[at // HORIZON, at % HORIZON + 1] = np.concatenate([moved[:, None], state], axis=1)
+    dynamics.close()
+    way = obs[:, :, 0].copy()
+    way[:, 0] = 0
+    holds = goals.excess(task, way, "intended") > 0  # (n, T+1)
+    won: BoolArray = holds.any(axis=1)
+    ended = won & stop_at_success
+    length = np.where(ended, holds.argmax(axis=1), HORIZON)
+    step = np.arange(HORIZON)
+    taken, shown = step < length[:, None], np.arange(HORIZON + 1) <= length[:, None]
+    last = step == length[:, None] - 1
+    gain = reward.of_step(task, way[:, 1:][taken], action[taken])
+    sentences = text.book()["texts"][task]
+    return Rollouts(
+        obs=obs[shown],
+        action=action[taken],
+        offsets=np.concatenate([[0], np.cumsum(length)]).astype(np.int64),
+        has_final=np.ones(n, bool),
+        source=np.zeros(n, np.int32),
+        source_rollout=np.arange(n, dtype=np.int32),
+        source_step=np.zeros(n, np.int32),
+        instruction=[sentences[i] for i in rng.integers(len(sentences), size=n)],
+        reward=gain,
+        terminal=(last & ended[:, None])[taken],
+        truncated=(last & ~ended[:, None])[taken],
+        is_reset=np.ones(n, bool),
+    )
