@@ -143,6 +143,16 @@ class Toy:
 
     spec: EnvSpec = SPEC
     rules: tuple[Rule, ...] = RULES
+    findings: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.steps_executed = 0
+
+    def layouts(self) -> tuple[EnvSpec, ...]:
+        return (SPEC,)
+
+    def with_layout(self, obs_size: int) -> Toy:  # noqa: ARG002  there is one
+        return self
 
     def takeable(self, obs: AnyArray) -> IntArray:
         position, gripper, mass = obs[:, POSITION], obs[:, GRIPPER], obs[:, MASS]
@@ -175,6 +185,7 @@ class Toy:
         good = code == 0
         candidates[:, good] = advance(start[good][None], velocity[:, good], action[good][None])[0]
         steps = rollouts.n_transitions + 3 * int(good.sum())
+        self.steps_executed += steps
         return Replay(candidates, ("carried", "previous", "rest"), code, steps)
 
     def _previous(self, rollouts: Rollouts, start: FloatArray, shown: BoolArray) -> FloatArray:
@@ -263,7 +274,19 @@ class Toy:
         if instruction is None or not fold(instruction):
             return Placement("", "", code="no_instruction")
         task = TASK_OF_TEXT.get(fold(instruction), "")
-        return Placement(task, task, TASKS[task].parts) if task else Placement("", "", code="unknown_instruction")
+        return Placement(task, task, TASKS[task].parts) if task else Placement("", "", code="ambiguous_instruction")
+
+    def placement_of_task(self, name: str) -> Placement:
+        """A task by its id or sentence; raises UnknownName."""
+        if name in TASKS:
+            return Placement(name, name, TASKS[name].parts)
+        found = self.place(name)
+        if not found.task:
+            raise unknown_name("task or sentence", name, list(TASKS))
+        return found
+
+    def annotate(self, rows: Trajectory, rollouts: Rollouts) -> Trajectory:  # noqa: ARG002  rows show everything
+        return rows
 
     def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:
         return goal_rows(rows, [placements[i].task for i in which])

@@ -19,6 +19,7 @@ SCORES = (
     "consistency_replayed",
     "scaled_error",
 )
+SAID = ("start", "level", "generator")  # what the run says of a rollout, for the file that is written
 STEPS = ("tc", "dl", "tc_scaled", "goal_share", "goal_share_replayed")
 
 
@@ -28,9 +29,9 @@ def score_columns(run: Run, mode: str) -> tuple[dict[str, AnyArray], dict[str, A
     Raises:
         DataError: the two tables of the run do not fit each other.
     """
-    table = run.rollouts([*SCORES, "rollout", "task", "trivial", "flags", "gc_replayed", "start"])
+    table = run.rollouts([*SCORES, "rollout", "task", "trivial", "flags", "gc_replayed", *SAID])
     rollouts: dict[str, AnyArray] = {name: table[name].to_numpy() for name in (*SCORES, "rollout", "gc_replayed")}
-    for name in ("task", "start"):
+    for name in ("task", *SAID):
         rollouts[name] = np.asarray(table[name].to_pylist(), dtype=str)
     rollouts["trivial"] = pc.cast(table["trivial"], pa.float32()).to_numpy()
     rollouts["broken"] = _has_flag(table["flags"], "chain_break")

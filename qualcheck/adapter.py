@@ -31,6 +31,24 @@ class EnvAdapter(Protocol):
     spec: EnvSpec
     rules: tuple[Rule, ...]
 
+    def layouts(self) -> tuple[EnvSpec, ...]:
+        """The row layouts that files of this environment come in; the first is the usual one."""
+        ...
+
+    def with_layout(self, obs_size: int) -> EnvAdapter:
+        """An adapter for one of these layouts, by its number of columns."""
+        ...
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What a user should know of this layout, one line each."""
+        ...
+
+    @property
+    def steps_executed(self) -> int:
+        """Simulator steps executed by this adapter so far, in the unit of `Replay.simulator_steps`."""
+        ...
+
     def takeable(self, obs: AnyArray) -> IntArray:
         """0 where the simulator can be put into the row, else an index into `spec.codes`. (R, O) -> (R,)."""
         ...
@@ -49,6 +67,18 @@ class EnvAdapter(Protocol):
 
     def place(self, instruction: str | None, goal: AnyArray | None = None) -> Placement:
         """Find the task an instruction (or a goal array) names, or the reason why not."""
+        ...
+
+    def placement_of_task(self, name: str) -> Placement:
+        """The placement that a task id or a sentence names.
+
+        Raises:
+            UnknownName: neither.
+        """
+        ...
+
+    def annotate(self, rows: Trajectory, rollouts: Rollouts) -> Trajectory:
+        """Recorded rows with what a goal needs beside them, such as displacements that the rows do not show."""
         ...
 
     def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:

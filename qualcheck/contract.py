@@ -99,7 +99,7 @@ def instructions_are_placed_or_refused(subject: Subject) -> Iterator[str]:
     """A missing or meaningless instruction has a code, and no task, goal or reward; a real one has a task."""
     adapter, rollouts = subject.adapter, subject.rollouts
     known = {task for tasks in adapter.tasks().values() for task in tasks}
-    for text, code in ((None, "no_instruction"), (NONSENSE, "unknown_instruction")):
+    for text, code in ((None, "no_instruction"), (NONSENSE, "ambiguous_instruction")):
         placement = adapter.place(text)
         if placement.task or placement.code != code:
             yield f"place({text!r}) gives task {placement.task!r} with code {placement.code!r}, expected code {code!r}"

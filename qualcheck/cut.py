@@ -66,6 +66,7 @@ def cut(rollouts: Rollouts, piece_rollout: IntArray, start: IntArray, stop: IntA
         reset_obs=None if reset_obs is None else reset_obs[piece_rollout],
         break_at=break_at,
         break_obs=break_obs,
+        origin=None if rollouts.origin is None else _take(rollouts.origin, piece_rollout),
         level=None if rollouts.level is None else _take(rollouts.level, piece_rollout),
         generator=None if rollouts.generator is None else _take(rollouts.generator, piece_rollout),
         task=None if rollouts.task is None else _take(rollouts.task, piece_rollout),

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from qualcheck import __version__
 from qualcheck.cut import cut
 from qualcheck.errors import DataError, UsageError
-from qualcheck.filters.columns import score_columns
+from qualcheck.filters.columns import SAID, score_columns
 from qualcheck.filters.decide import MODES, Decision, Mode, decide
 from qualcheck.filters.pieces import Pieces
 from qualcheck.filters.quantile import Cutoff
@@ -311,14 +311,18 @@ def _append(
 ) -> None:
     """Cut the pieces of one input and write them."""
     kept = _of_input(pieces, rollouts["rollout"], entry)
-    reset = np.ones(entry.recorded["n_rollouts"], bool)
     mine = _inside(rollouts["rollout"], entry)
-    reset[rollouts["rollout"][mine] - entry.first] = rollouts["start"][mine] == "reset"
+    said = {name: rollouts[name][mine] for name in SAID}  # (N,) of this input
     done = 0
     for batch in source.batches(BATCH, extras=True):
         here = kept.select(slice(*np.searchsorted(kept.rollout, [done, done + batch.n_rollouts])))
-        if batch.is_reset is None:
-            batch = replace(batch, is_reset=reset[done : done + batch.n_rollouts])
+        part = slice(done, done + batch.n_rollouts)
+        batch = replace(
+            batch,
+            is_reset=said["start"][part] == "reset",
+            level=said["level"][part].tolist(),
+            generator=said["generator"][part].tolist(),
+        )
         if len(here):
             writer.append(cut(batch, here.rollout - done, here.start, here.stop))
         done += batch.n_rollouts

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,53 +17,21 @@ import numpy as np
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibration import control_of_run, shipped
+from qualcheck.calibrate import CONFORMAL
+from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
-from qualcheck.grade import parse_grade
-from qualcheck.io import Source, open_source
+from qualcheck.inputs import Inputs, open_inputs
 from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
+from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
 from qualcheck.registry import load
 from qualcheck.scorepass import PassResult, Progress, Referee, relabel, run_pass
 from qualcheck.scoring import Labels
 from qualcheck.table import Run
 
-STARTS = ("auto", "reset", "any")
-LAST_ACTIONS = ("auto", "executed", "filler")
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "mujoco", "metaworld")
-
-
-@dataclass(frozen=True)
-class ScoreOptions:
-    """Every parameter of a run, with its default; all of them stand in the manifest."""
-
-    level: str | None = None  # None: the file's own word, else "custom"
-    generator: str | None = None
-    grade: str | None = None  # None: the judging grade of the environment
-    start: str = "auto"
-    last_action: str = "auto"
-    floors: int | None = None  # starts to measure floors on; None: the shipped table
-    recheck: int = 1_000  # transitions stepped in the real simulator as well
-    seed: int = 0
-    trust_pickle: bool = False
-    strict: bool = False
-
-    def check(self, adapter: EnvAdapter) -> None:
-        """Raise UsageError for values that no run can have."""
-        for name, value, known in (("start", self.start, STARTS), ("last-action", self.last_action, LAST_ACTIONS)):
-            if value not in known:
-                raise UsageError(f"--{name} {value!r}; it is one of: {', '.join(known)}.")
-        parse_grade(self.grade, adapter.spec)
-        if self.recheck < 0 or (self.floors is not None and self.floors < 1) or self.seed < 0:
-            raise UsageError("--recheck and --seed take a whole number from 0, --floors from 1.")
-
-
-@dataclass
-class _Inputs:
-    paths: list[Path]
-    sources: list[Source] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
+SIMULATORS = ("minigrid", "mujoco", "metaworld")
 
 
 def score(
@@ -98,15 +66,11 @@ def score(
     paths = [Path(inputs)] if isinstance(inputs, (str, Path)) else [Path(path) for path in inputs]
     real = [Path(reference)] if isinstance(reference, (str, Path)) else [Path(path) for path in reference]
     out = Path(out)
-    try:
-        chosen = ScoreOptions(**options)
-    except TypeError as error:
-        raise UsageError(f"score: {error}. Options: {', '.join(ScoreOptions.__dataclass_fields__)}.") from error
+    chosen = read_options(options)
     if not paths:
         raise UsageError("score needs at least one input file.")
     adapter = load(env)
     try:
-        chosen.check(adapter)
         for path in [*paths, *real]:
             if not path.exists():
                 raise DataError(f"{path}: no such file. Check the path.")
@@ -134,14 +98,14 @@ def _write(
     """Score inputs and references into a folder; the manifest comes back for the caller to write last."""
     before = [_stamp(path) for path in paths]
     digests = [hasher.submit(sha256, path) for path in paths]
-    result, sources, labels = _score_all(adapter, paths, folder, options, progress)
-    control = None
+    inputs = open_inputs(adapter, paths, options)
+    adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
+    result, labels = _score_all(inputs, folder, options, progress)
+    control = inputs.calibration.control if inputs.calibration else None
     if real:
         (folder / "reference").mkdir()
-        _score_all(adapter, real, folder / "reference", options, None, level="real")
+        _score_all(open_inputs(adapter, real, options, level="real"), folder / "reference", options, None)
         control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
-    calibration = shipped(adapter.spec)
-    control = control or (calibration.control if calibration else None)
     for path, stamp in zip(paths, before, strict=True):
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
@@ -152,8 +116,8 @@ def _write(
         "grade": labels[0].grade.name,
         "predicates": "intended",
         "definitions": DEFINITIONS,
-        "calibration": None,
-        "parameters": {name: getattr(options, name) for name in ScoreOptions.__dataclass_fields__},
+        "calibration": inputs.calibration.digest if inputs.calibration and not adapter.spec.exact else None,
+        "parameters": asdict(options),
         "reference": [str(path) for path in real],
         "inputs": [
             {
@@ -165,6 +129,9 @@ def _write(
                 "n_rollouts": source.n_rollouts,
                 "n_transitions": source.n_transitions,
                 "reward_reading": label.reading,
+                "columns": source.spec.obs_size,
+                "storage": label.restarts.storage,
+                "tolerance": label.scale.label if label.scale else None,
             }
             for path, digest, source, label in zip(paths, digests, sources, labels, strict=True)
         ],
@@ -180,7 +147,7 @@ def _write(
         "rules": dict(sorted(total["rules"].items())),
         "soft_rules": dict(sorted(total["soft"].items())),
         "flags": result.flags,
-        "findings": _findings(sources, labels, result),
+        "findings": _findings(inputs, labels, result),
         "referee": {
             "checked": result.referee.checked,
             "agreed": result.referee.agreed,
@@ -188,43 +155,28 @@ def _write(
         },
         "floors": _floors(adapter, sorted(result.tasks), options),
         "control": control,
-        "simulator_versions": _versions(("minigrid", "mujoco", "metaworld")),
+        "simulator_versions": _versions(SIMULATORS),
         "tables": {name: sha256(folder / name) for name in ("transitions.parquet", "rollouts.parquet")},
     }
     return {"schema": SCHEMA, "results": results}
 
 
 def _score_all(
-    adapter: EnvAdapter,
-    paths: list[Path],
-    folder: Path,
-    options: ScoreOptions,
-    progress: Callable[[str, int], Progress] | None,
-    level: str | None = None,
-) -> tuple[PassResult, list[Source], list[Labels]]:
+    inputs: Inputs, folder: Path, options: ScoreOptions, progress: Callable[[str, int], Progress] | None
+) -> tuple[PassResult, list[Labels]]:
     """One pass, or two where another reading of the reward turns out to fit an input better."""
-    sources = [
-        open_source(path, adapter.spec, index=index, last_action=options.last_action, trust_pickle=options.trust_pickle)
-        for index, path in enumerate(paths)
-    ]
-    grade = parse_grade(options.grade, adapter.spec)
-    labels = [
-        Labels(str(path), level or options.level, options.generator, options.start, source.longest, None, grade, None)
-        for path, source in zip(paths, sources, strict=True)
-    ]
-    transitions = sum(source.n_transitions for source in sources)
 
     def one_pass(labels: list[Labels]) -> PassResult:
-        advance = progress("scoring", transitions) if progress else None
-        referee = Referee.draw(transitions, options.recheck, options.seed)
-        return run_pass(adapter, sources, labels, folder, referee, advance)
+        advance = progress("scoring", inputs.transitions) if progress else None
+        referee = Referee.draw(inputs.transitions, options.recheck, options.seed)
+        return run_pass(inputs.adapter, inputs.sources, labels, folder, referee, advance)
 
-    result = one_pass(labels)
+    result = one_pass(inputs.labels)
     used = [next(iter(tally.reward_wrong), None) for tally in result.tallies]
-    labels = relabel(labels, result.preferred)
+    labels = relabel(inputs.labels, result.preferred)
     if used != result.preferred:
         result = one_pass(labels)
-    return result, sources, labels
+    return result, labels
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -243,14 +195,21 @@ def _total(result: PassResult) -> dict[str, Any]:
     return total
 
 
-def _findings(sources: list[Source], labels: list[Labels], result: PassResult) -> list[str]:
+def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[str]:
     """What the user should know of the files, one line each."""
-    lines = []
-    for source, label, tally in zip(sources, labels, result.tallies, strict=True):
-        lines += [f"{source.path}: {finding}" for finding in source.findings]
+    lines = list(inputs.adapter.findings)
+    for source, label, tally in zip(inputs.sources, labels, result.tallies, strict=True):
+        found = list(source.findings)
+        if not inputs.adapter.spec.exact:
+            found.append(f"storage: {label.restarts.storage}")
+            if label.scale is None:
+                found.append("no calibration for this storage; correctness is not verifiable")
+            elif label.scale.label != CONFORMAL:
+                found.append(f"strict tolerance: {label.scale.label}")
         if len(set(tally.reward_wrong.values())) > 1:
-            lines.append(f"{source.path}: rewards follow the {label.reading} reading of the tasks")
-    lines += [f"{count} rollouts: {name}" for name, count in result.flags.items()]
+            found.append(f"rewards follow the {label.reading} reading of the tasks")
+        lines += [f"{source.path}: {finding}" for finding in found]
+    lines += [f"{count} {'rollout' if count == 1 else 'rollouts'}: {name}" for name, count in result.flags.items()]
     return lines
 
 

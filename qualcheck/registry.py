@@ -10,6 +10,7 @@ from qualcheck.errors import unknown_name
 
 BUILT_IN: dict[str, str] = {
     "babyai": "qualcheck.envs.babyai:BabyAI",
+    "halfcheetah": "qualcheck.envs.halfcheetah:HalfCheetah",
     "toy": "qualcheck.envs.toy:Toy",
 }
 

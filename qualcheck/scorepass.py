@@ -191,7 +191,7 @@ def _in_threads(
     waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for rollouts in source.batches(BATCH):
-            waiting.append((rollouts, pool.submit(job, rollouts, *placer.place(rollouts))))
+            waiting.append((rollouts, pool.submit(job, rollouts, *placer.place(rollouts, label.task))))
             if len(waiting) > threads:
                 first, score = waiting.popleft()
                 yield first, score.result()

@@ -14,6 +14,7 @@ from qualcheck.adapter import EnvAdapter
 from qualcheck.calibrate import Scale
 from qualcheck.checks import correctness, flags, goals, identity, legality, reward
 from qualcheck.checks.batch import Batch, Codes, first_step, medians, share
+from qualcheck.checks.restarts import Restarts
 from qualcheck.grade import Grade
 from qualcheck.table import coded
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
@@ -61,8 +62,10 @@ class Placer:
         self._placements: list[Placement] = []
         self._goals: dict[tuple[str | None, bytes], int] = {}
 
-    def place(self, rollouts: Rollouts) -> tuple[list[Placement], IntArray]:
+    def place(self, rollouts: Rollouts, given: Placement | None = None) -> tuple[list[Placement], IntArray]:
         """The placements known so far and, for each rollout, which one is its own, (N,)."""
+        if given is not None:
+            return [given], np.zeros(rollouts.n_rollouts, np.int32)
         which = np.empty(rollouts.n_rollouts, np.int32)
         for rollout, text in enumerate(rollouts.instruction):
             goal = rollouts.goal[rollout] if rollouts.goal is not None else None
@@ -95,6 +98,8 @@ class Labels:
     reading: str | None
     grade: Grade
     scale: Scale | None
+    restarts: Restarts
+    task: Placement | None = None  # of every rollout, instead of its instruction
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ def score_batch(
     tc = correctness.measure(batch, labels.grade, labels.scale)
     gap = tc.residual
     dl = legality.measure(batch, reset)
-    gc = goals.measure(batch)
+    gc = goals.measure(batch, labels.grade, labels.scale, labels.restarts)
     rw = reward.measure(batch, labels.reading)
     found = flags.measure(batch, gc, rw, labels.longest)
     fault = (tc.tc == 0) | (dl.dl == 0)
@@ -151,7 +156,7 @@ def score_batch(
     }
     table: dict[str, Any] = {
         "rollout": np.arange(rollouts.n_rollouts, dtype=np.int32),
-        "source": _constant(labels.source, rollouts.n_rollouts),
+        "source": _labelled(None, rollouts.origin, labels.source, rollouts.n_rollouts),
         "source_rollout": rollouts.source_rollout.astype(np.int32),
         "source_step": rollouts.source_step.astype(np.int32),
         "env": _constant(adapter.spec.id, rollouts.n_rollouts),

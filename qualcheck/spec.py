@@ -52,6 +52,7 @@ class EnvSpec:
     restores: Literal["exact", "filtered", "partial"]
     codes: tuple[str, ...]  # index 0 is ""; why a row or transition cannot be simulated
     columns: tuple[str, ...]  # a name for each of the obs_size columns
+    restart_margin: float | None = None  # chaotic environments: replays that end nearer than this are restarted
     batches_at_once: int = 1  # batches worth checking in threads; 1 where the simulator is threaded itself
 
     @property

@@ -45,6 +45,7 @@ class Rollouts:
     reset_obs: AnyArray | None = None  # (N, O) row 0 of the episode; differs from the first row of a cut
     break_at: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # (B,) transition index
     break_obs: AnyArray | None = None  # (B, O)
+    origin: list[str] | None = None  # (N,) name of the file each rollout first came from, where this file says it
     level: list[str] | None = None  # (N,) where the file itself says it
     generator: list[str] | None = None  # (N,)
     task: list[str] | None = None  # (N,)
@@ -165,7 +166,7 @@ class Placement:
     task: str
     task_released: str
     params: tuple[str, ...] = ()
-    code: str = ""  # "" or no_instruction, unknown_instruction, ambiguous_instruction
+    code: str = ""  # "" or no_instruction, ambiguous_instruction
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,9 @@ class GoalRows:
 
     intended: BoolArray
     released: BoolArray
-    share: FloatArray  # share of the task's sub-goals that hold on the row (latched where the task latches)
+    share: FloatArray  # share of the task's sub-goals that hold on the row (latched where the task latches);
+    # NaN where the goal cannot be judged: no task, or a history that the rows do not show
+    margin: FloatArray | None = None  # (N,) how far each rollout is from another verdict; chaotic environments
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from qualcheck.envs.babyai.layout import (
     remember,
 )
 from qualcheck.envs.babyai.reset_rules import RESET_LAWS, first_broken_at_reset
+from qualcheck.errors import unknown_name
 from qualcheck.spec import ActionSpec, Block, EnvSpec
 from qualcheck.types import (
     AnyArray,
@@ -108,8 +109,17 @@ class BabyAI:
     spec = SPEC
     rules = rules.RULES
 
+    findings: tuple[str, ...] = ()
+
     def __init__(self) -> None:
         self._latest: _Latest | None = None
+        self.steps_executed = 0
+
+    def layouts(self) -> tuple[EnvSpec, ...]:
+        return (SPEC,)
+
+    def with_layout(self, obs_size: int) -> BabyAI:  # noqa: ARG002  # there is one
+        return self
 
     def _stepped(self, rollouts: Rollouts) -> Stepped:
         if self._latest is None or self._latest.of() is not rollouts:
@@ -124,6 +134,7 @@ class BabyAI:
         code = np.where(stepped.action < 0, np.int8(kernel.BAD_ACTION), np.int8(0))
         code[stepped.code[rollouts.row] != 0] = kernel.ILLEGAL_START
         end = np.ascontiguousarray(stepped.after.T)[rollouts.row]  # (M, 17)
+        self.steps_executed += len(code)
         return Replay(end[np.newaxis], ("exact",), code, int((code == 0).sum()))
 
     def open_loop(self, rollouts: Rollouts) -> OpenLoop:
@@ -139,6 +150,7 @@ class BabyAI:
         _copy_recorded(rollouts, stepped, offsets, out)
         ok[np.repeat(plain, rollouts.length + 1)] = True
         code = np.zeros(n, np.int8)
+        self.steps_executed += int(rollouts.length[~plain].sum())
         code[~plain] = _execute(rollouts, stepped, np.flatnonzero(~plain), offsets, out, ok)
         obs = out.T
         remember(obs, Fields(out, np.ones(len(ok), bool), np.ones(len(ok), bool)))
@@ -192,6 +204,18 @@ class BabyAI:
 
     def place(self, instruction: str | None, goal: AnyArray | None = None) -> Placement:  # noqa: ARG002  # no goal arrays
         return text.place(instruction)
+
+    def placement_of_task(self, name: str) -> Placement:
+        """A task without parameters by its id, any task by a sentence; raises UnknownName."""
+        if name in goals.TASK_IDS and name not in text.PARAMETRISED:
+            return Placement(name, name)
+        found = text.place(name)
+        if not found.task:
+            raise unknown_name("task or sentence", name, list(goals.TASK_IDS))
+        return found
+
+    def annotate(self, rows: Trajectory, rollouts: Rollouts) -> Trajectory:  # noqa: ARG002  # rows show everything
+        return rows
 
     def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:
         return goals.evaluate(rows, placements, which)

@@ -21,7 +21,7 @@ from qualcheck.envs.babyai.layout import COLOURS, TYPES
 from qualcheck.types import Placement
 
 NO_INSTRUCTION = Placement("", "", code="no_instruction")
-UNKNOWN = Placement("", "", code="unknown_instruction")
+PARAMETRISED = ("goto", "open", "pickup", "putnext")  # tasks that name colours and types
 AMBIGUOUS = Placement("", "", code="ambiguous_instruction")
 
 MAX_CHARACTERS = 2_000  # twenty times the longest sentence of the benchmark
@@ -90,8 +90,8 @@ def _book() -> dict[str, Any]:
 
 
 @cache
-def _tables() -> tuple[dict[Words, set[Form]], dict[Words, set[Form]], dict[Words, list[Words]], dict[int, Words]]:
-    """Exact shapes, reduced shapes, reduced shapes by what they name, and known words by length."""
+def _tables() -> tuple[dict[Words, set[Form]], dict[Words, set[Form]], dict[int, Words]]:
+    """Exact shapes, reduced shapes, and known words by length."""
     book = _book()
     exact: dict[Words, set[Form]] = {}
     loose: dict[Words, set[Form]] = {}
@@ -106,17 +106,10 @@ def _tables() -> tuple[dict[Words, set[Form]], dict[Words, set[Form]], dict[Word
             for shape, form in _forms(task, template):
                 loose.setdefault(_reduce(shape), set()).add(form)
                 vocabulary.update(shape)
-    naming: dict[Words, list[Words]] = {}
-    for shape in loose:
-        naming.setdefault(_names(shape), []).append(shape)
     lengths: dict[int, list[str]] = {}
     for word in sorted(vocabulary - {SLOT}):
         lengths.setdefault(len(word), []).append(word)
-    return exact, loose, naming, {length: tuple(known) for length, known in lengths.items()}
-
-
-def _names(shape: Words) -> Words:
-    return tuple(word for word in shape if word == SLOT or word in TYPES)
+    return exact, loose, {length: tuple(known) for length, known in lengths.items()}
 
 
 def _one_edit(word: str, meant: str) -> bool:
@@ -143,7 +136,7 @@ def _spellings(word: str) -> Words:
 
     Where one of them is a colour or type, so is every other one in reach: "gren" may be green or grey.
     """
-    known = _tables()[3]
+    known = _tables()[2]
     if word in known.get(len(word), ()):
         return (word,)
     if len(word) < 3 or not word.isascii():
@@ -169,13 +162,8 @@ def _fill(forms: Iterable[Form], colours: Words) -> set[Goal]:
     }
 
 
-def _inside(part: Words, whole: Words) -> bool:
-    rest = iter(whole)
-    return all(word in rest for word in part)
-
-
 def _decide(goals: set[Goal]) -> Placement:
-    if len(goals) > 1:
+    if len(goals) != 1:
         return AMBIGUOUS
     ((task, params),) = goals
     return Placement(task, task, params)
@@ -191,25 +179,18 @@ def place(instruction: str | None) -> Placement:
     if instruction is None or not instruction.strip():
         return NO_INSTRUCTION
     if len(instruction.strip()) > MAX_CHARACTERS:
-        return UNKNOWN
+        return AMBIGUOUS
     sentence = words(instruction)
     if not sentence:
         return NO_INSTRUCTION
     if len(sentence) > MAX_WORDS:
-        return UNKNOWN
-    exact, loose, naming, _ = _tables()
+        return AMBIGUOUS
+    exact, loose, _ = _tables()
     shape, colours = _split_colours(sentence)
     if shape in exact:
         return _decide(_fill(exact[shape], colours))
     found: set[Goal] = set()
-    partial: set[Goal] = set()
     for reading in _readings(sentence):
         shape, colours = _split_colours(_reduce(reading))
         found |= _fill(loose.get(shape, ()), colours)
-        if shape and not found:
-            for whole in naming.get(_names(shape), ()):
-                if _inside(shape, whole):
-                    partial |= _fill(loose[whole], colours)
-    if found:
-        return _decide(found)
-    return AMBIGUOUS if len(partial) > 1 else UNKNOWN
+    return _decide(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from qualcheck.envs.halfcheetah.dynamics import Dynamics
 from qualcheck.envs.halfcheetah.layout import (
     BAD_ACTION,
     BENCHMARK_SIZE,
-    CODE_SIZE,
     ILLEGAL_START,
     SIMULATOR_WARNING,
     STATE_SIZE,
@@ -25,6 +24,7 @@ from qualcheck.envs.halfcheetah.layout import (
     usable_actions,
 )
 from qualcheck.errors import UsageError
+from qualcheck.spec import EnvSpec
 from qualcheck.types import (
     AnyArray,
     FloatArray,
@@ -66,10 +66,11 @@ class HalfCheetah:
         self._dynamics: Dynamics | None = None
         self._latest: tuple[weakref.ref[Rollouts], Stepped] | None = None
 
-    def for_columns(self, columns: int) -> HalfCheetah | None:
-        """An adapter for files of so many columns, those of an instruction code included; None if there is none."""
-        sizes = {size + code: size for size in (STATE_SIZE, BENCHMARK_SIZE) for code in (0, CODE_SIZE)}
-        return HalfCheetah(sizes[columns]) if columns in sizes else None
+    def layouts(self) -> tuple[EnvSpec, ...]:
+        return tuple(layout.make_spec(size, self.spec.version) for size in (BENCHMARK_SIZE, STATE_SIZE))
+
+    def with_layout(self, obs_size: int) -> HalfCheetah:
+        return self if obs_size == self.spec.obs_size else HalfCheetah(obs_size)
 
     @property
     def findings(self) -> tuple[str, ...]:
@@ -155,7 +156,7 @@ class HalfCheetah:
             code[rollout[~sound]] = SIMULATOR_WARNING
             code[rollout[~acted]] = BAD_ACTION
 
-    def with_travel(self, rows: Trajectory, rollouts: Rollouts) -> TravelledRows:
+    def annotate(self, rows: Trajectory, rollouts: Rollouts) -> TravelledRows:
         """Recorded rows 0..T with what a goal needs beside them: which rollouts start at a reset, and displacements.
 
         Rows of 18 numbers show their displacements; to rows of 17 the simulated displacement of each transition is
@@ -188,11 +189,8 @@ class HalfCheetah:
         return text.placement_of_task(name)
 
     def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:
-        return goals.evaluate(rows, placements, which)
-
-    def margin(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> FloatArray:
-        """Metres between each rollout and another verdict, (N,); see `goals.margin`."""
-        return goals.margin(rows, placements, which)
+        found = goals.evaluate(rows, placements, which)
+        return replace(found, margin=goals.margin(rows, placements, which))
 
     def reward(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
         if self.spec.obs_size == BENCHMARK_SIZE:

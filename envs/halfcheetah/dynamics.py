@@ -6,7 +6,7 @@ Every simulation starts at x = 0 with a zero warm start, so that a result depend
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from threading import Lock
@@ -23,7 +23,6 @@ FULL_SIZE = 19
 SUBSTEP_SECONDS = 0.01
 CHUNK_ROWS = 10_000  # single steps handed over at once: 5,000 to 20,000 are equally fast, more are slower
 CHUNK_ROLLOUTS = 32  # whole rollouts of similar length handed over at once
-_QUIET = Lock()
 
 
 def model_path() -> str:
@@ -31,16 +30,32 @@ def model_path() -> str:
     return str(files("gymnasium") / "envs" / "mujoco" / "assets" / "half_cheetah.xml")
 
 
+class _Silence:
+    """How many callers want MuJoCo quiet, and the handler to bring back after the last one."""
+
+    def __init__(self) -> None:
+        self.lock, self.callers = Lock(), 0
+        self.before: Callable[[str], None] | None = None
+
+
+_SILENCE = _Silence()
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """MuJoCo's warnings go nowhere; without this it writes MUJOCO_LOG.TXT into the working folder."""
-    with _QUIET:
-        before = mujoco.get_mju_user_warning()
-        mujoco.set_mju_user_warning(_ignore)
-        try:
-            yield
-        finally:
-            mujoco.set_mju_user_warning(before)
+    with _SILENCE.lock:
+        if not _SILENCE.callers:
+            _SILENCE.before = mujoco.get_mju_user_warning()
+            mujoco.set_mju_user_warning(_ignore)
+        _SILENCE.callers += 1
+    try:
+        yield
+    finally:
+        with _SILENCE.lock:
+            _SILENCE.callers -= 1
+            if not _SILENCE.callers:
+                mujoco.set_mju_user_warning(_SILENCE.before)
 
 
 def _ignore(_message: str) -> None:

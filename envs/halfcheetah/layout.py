@@ -21,6 +21,7 @@ ACTION_SIZE = 6
 HORIZON = 200
 SUBSTEPS = 5  # mj_step calls an action
 STEP_SECONDS = 0.05
+RESTART_MARGIN_M = 4.0  # replays of one start, rounded differently, end up to so far apart after 200 steps
 
 # columns of the 17 numbers of the state
 HEIGHT, PITCH, JOINTS = 0, 1, slice(2, 8)
@@ -85,6 +86,7 @@ def make_spec(obs_size: int, version: str) -> EnvSpec:
         restores="exact",
         codes=CODES,
         columns=("displacement_m", *STATE_COLUMNS) if has_displacement else STATE_COLUMNS,
+        restart_margin=RESTART_MARGIN_M,
     )
 
 

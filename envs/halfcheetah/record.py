@@ -47,7 +47,7 @@ def record(
     way = obs[:, :, 0].copy()
     way[:, 0] = 0
     holds = goals.excess(task, way, "intended") > 0  # (n, T+1)
-    won: BoolArray = holds.any(axis=1)
+    won: BoolArray = np.logical_or.reduce(holds, axis=1)
     ended = won & stop_at_success
     length = np.where(ended, holds.argmax(axis=1), HORIZON)
     step = np.arange(HORIZON)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qualcheck.envs.halfcheetah.goals import TASK_IDS, CRITERIA
+from qualcheck.envs.halfcheetah.goals import CRITERIA, TASK_IDS
 from qualcheck.envs.halfcheetah.layout import STEP_SECONDS, takeable
 from qualcheck.types import AnyArray, FloatArray, IntArray, Placement, Rollouts
 

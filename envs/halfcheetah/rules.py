@@ -132,10 +132,11 @@ def reset_rule(rollouts: Rollouts) -> AnyArray:
         return found
     first = rollouts.obs[rollouts.first_row].astype(np.float64)
     state = first[:, first.shape[1] - STATE_SIZE :]
-    near: BoolArray = (np.abs(state[:, POSITIONS]) <= POSITION_NOISE + ROUNDING).all(axis=1)
+    near: BoolArray = np.logical_and.reduce(np.abs(state[:, POSITIONS]) <= POSITION_NOISE + ROUNDING, axis=1)
     if first.shape[1] == BENCHMARK_SIZE:
         near &= np.abs(first[:, 0]) <= POSITION_NOISE + ROUNDING
-    slow: BoolArray = (np.abs(state[:, VELOCITIES]) <= RESET_SIGMAS * VELOCITY_NOISE + ROUNDING).all(axis=1)
+    limit = RESET_SIGMAS * VELOCITY_NOISE + ROUNDING
+    slow: BoolArray = np.logical_and.reduce(np.abs(state[:, VELOCITIES]) <= limit, axis=1)
     rule = _first([~near, ~slow], FIRST_RESET)
     found[applies] = rule[applies]
     return found

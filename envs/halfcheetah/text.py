@@ -20,7 +20,6 @@ from qualcheck.errors import unknown_name
 from qualcheck.types import Placement
 
 NO_INSTRUCTION = Placement("", "", code="no_instruction")
-UNKNOWN = Placement("", "", code="unknown_instruction")
 AMBIGUOUS = Placement("", "", code="ambiguous_instruction")
 
 MAX_CHARACTERS = 2_000
@@ -147,10 +146,10 @@ def place(instruction: str | None) -> Placement:
         return _exact()[sentence]
     said = _read(sentence) if len(instruction) <= MAX_CHARACTERS else None
     if not said:
-        return UNKNOWN
+        return AMBIGUOUS
     found = _tasks(said)
     if not found:
-        return UNKNOWN
+        return AMBIGUOUS
     if len(found) > 1 or not {"jump", "move"} & set(said):
         return AMBIGUOUS
     task = found.pop()

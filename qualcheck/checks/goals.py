@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qualcheck.calibrate import Scale
 from qualcheck.checks.batch import Batch, Codes, first_step
+from qualcheck.checks.restarts import Played, Restarts, play_again
+from qualcheck.grade import Grade
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Trajectory
 
 
@@ -31,17 +34,19 @@ class GoalScores:
     divergence: IntArray  # (N,) first step at which the open-loop replay leaves the imagined rows, -1 if none
 
 
-def measure(batch: Batch) -> GoalScores:
+def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts) -> GoalScores:
     """Evaluate the goal on rows 1..T of the imagined and of the replayed trajectory.
 
     A goal counts only on a row that the simulator can take on. Where a file does not show the row after the last
-    action, that row is simulated and serves goals only.
+    action, that row is simulated and serves goals only. In a chaotic environment the replayed goal of a rollout that
+    ends near a threshold is the share of restarts that reach it.
     """
     rollouts, spec = batch.rollouts, batch.adapter.spec
-    imagined, simulated, unknown = _imagined(batch)
+    recorded, simulated, unknown = _imagined(batch)
+    imagined = batch.adapter.annotate(recorded, rollouts)
     replayed = batch.open_loop.trajectory
     claims = batch.adapter.goals(imagined, batch.placements, batch.which)
-    facts, divergence = _facts(batch, imagined, claims)
+    facts = _facts(batch, claims)
 
     code = Codes(rollouts.n_rollouts)
     for name in set(rollouts.defect or ()) - {""}:
@@ -50,6 +55,10 @@ def measure(batch: Batch) -> GoalScores:
     for number, placement in enumerate(batch.placements):
         if not placement.task:
             code.set(batch.which == number, placement.code)
+    shown = np.diff(imagined.offsets) > 0
+    untold = np.zeros(rollouts.n_rollouts, bool)
+    untold[shown] = np.isnan(claims.share[imagined.offsets[:-1][shown]])
+    code.set(untold, "history_unknown")
     closed = code.index > 0  # no goal can be judged at all
 
     later = _later(imagined)
@@ -62,14 +71,20 @@ def measure(batch: Batch) -> GoalScores:
     code.set_from(stopped & ~closed, batch.open_loop.code, spec.codes)
     code.set(open_end & ~closed, "final_row_unknown")
     share, share_replayed = _end_share(batch, imagined, claims, closed), _end_share(batch, replayed, facts, closed)
+    done = Played(
+        _verdict(done_intended, closed | (stopped & ~done_intended)),
+        _verdict(done_released, closed | (stopped & ~done_released)),
+        _best(batch, share_replayed, closed | (stopped & ~done_intended)),
+    )
+    done = play_again(batch, done, facts.margin, restarts)
     return GoalScores(
         imagined=_verdict(any_intended, closed | (unknown & ~any_intended)),
         imagined_released=_verdict(any_released, closed | (unknown & ~any_released)),
-        replayed=_verdict(done_intended, closed | (stopped & ~done_intended)),
-        replayed_released=_verdict(done_released, closed | (stopped & ~done_released)),
+        replayed=done.intended,
+        replayed_released=done.released,
         code=code,
         consistency=_best(batch, share, closed | (unknown & ~any_intended)),
-        consistency_replayed=_best(batch, share_replayed, closed | (stopped & ~done_intended)),
+        consistency_replayed=done.share,
         trivial=_first(batch, imagined, claims.intended) & ~closed,
         trivial_released=_first(batch, imagined, claims.released) & ~closed,
         share=share,
@@ -77,7 +92,7 @@ def measure(batch: Batch) -> GoalScores:
         end_intended=_ends(batch, imagined, claims.intended),
         end_released=_ends(batch, imagined, claims.released),
         simulated_final=simulated,
-        divergence=divergence,
+        divergence=_divergence(batch, recorded, grade, scale),
     )
 
 
@@ -153,25 +168,43 @@ def _verdict(hit: BoolArray, missing: BoolArray) -> FloatArray:
     return np.where(missing, np.nan, hit).astype(np.float32)
 
 
-def _facts(batch: Batch, imagined: Trajectory, claims: GoalRows) -> tuple[GoalRows, IntArray]:
-    """The goal on the replayed rows, and the first step at which they leave the imagined ones, (N,), -1 if none.
-
-    Rollouts that replay as recorded have the same goals; only the others are evaluated again.
-    """
+def _facts(batch: Batch, claims: GoalRows) -> GoalRows:
+    """The goal on the replayed rows. Rollouts that replay as recorded keep theirs; only the others are evaluated."""
     replayed, known = batch.open_loop.trajectory, batch.open_loop.as_recorded
-    everything = np.arange(batch.rollouts.n_rollouts)
-    differ = everything if known is None else np.flatnonzero(~known)
+    if known is None:
+        return batch.adapter.goals(replayed, batch.placements, batch.which)
+    differ = np.flatnonzero(~known)
     part, rows = _select(replayed, differ)
     found = batch.adapter.goals(part, batch.placements, batch.which[differ])
     facts = GoalRows(claims.intended.copy(), claims.released.copy(), claims.share.copy())
     facts.intended[rows], facts.released[rows], facts.share[rows] = found.intended, found.released, found.share
+    return facts
 
-    divergence = np.full(batch.rollouts.n_rollouts, -1, np.int32)
-    if not batch.adapter.spec.exact:
-        return facts, divergence
+
+def _divergence(batch: Batch, imagined: Trajectory, grade: Grade, scale: Scale | None) -> IntArray:
+    """First step whose replayed end row is beyond the judging grade from the imagined one, (N,), -1 if none."""
+    replayed, known = batch.open_loop.trajectory, batch.open_loop.as_recorded
+    exact = batch.adapter.spec.exact
+    differ = np.arange(batch.rollouts.n_rollouts) if known is None else np.flatnonzero(~known)
+    if not exact and scale is None:
+        return np.full(batch.rollouts.n_rollouts, -1, np.int32)
+    part, rows = _select(replayed, differ)
     apart = np.zeros(len(replayed.obs), bool)
-    apart[rows] = (imagined.obs[rows] != part.obs).any(axis=1) & replayed.ok[rows]
-    return facts, first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
+    if exact or scale is None:
+        beyond = imagined.obs[rows] != part.obs
+    else:
+        limit = _column_limits(batch, scale) if grade.limit is None else scale.std_change * grade.limit
+        beyond = np.abs(imagined.obs[rows].astype(np.float64) - part.obs) > limit
+    apart[rows] = beyond.any(axis=1) & part.ok
+    return first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
+
+
+def _column_limits(batch: Batch, scale: Scale) -> FloatArray:
+    """Strict tolerance of each column in its unit, (O,)."""
+    limit = np.full(batch.adapter.spec.obs_size, np.inf)
+    for block in batch.adapter.spec.blocks:
+        limit[list(block.columns)] = scale.median[block.name] * scale.tolerance
+    return limit
 
 
 def _select(rows: Trajectory, which: IntArray) -> tuple[Trajectory, IntArray]:

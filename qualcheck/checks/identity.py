@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-from qualcheck.types import AnyArray, Rollouts
+from qualcheck.types import AnyArray, IntArray, Rollouts
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -62,11 +62,15 @@ def fingerprint(rollouts: Rollouts) -> NDArray[np.uint64]:
     place = _weights(longest, salt=7)
     inside = np.arange(len(rollouts.obs)) - np.repeat(rollouts.row_offsets[:-1], np.diff(rollouts.row_offsets))
     with np.errstate(over="ignore"):
-        rows = np.concatenate([[0], np.cumsum(row_hash(rollouts.obs) * place[inside], dtype=np.uint64)])
-        acts = np.concatenate([[0], np.cumsum(row_hash(rollouts.action, 3) * place[rollouts.step], dtype=np.uint64)])
-        rows, acts = rows.astype(np.uint64), acts.astype(np.uint64)
-        of_rows = rows[rollouts.row_offsets[1:]] - rows[rollouts.row_offsets[:-1]]
-        of_acts = acts[rollouts.offsets[1:]] - acts[rollouts.offsets[:-1]]
+        of_rows = _sums(row_hash(rollouts.obs) * place[inside], rollouts.row_offsets)
+        of_acts = _sums(row_hash(rollouts.action, 3) * place[rollouts.step], rollouts.offsets)
         size = rollouts.length.astype(np.uint64) * _MIX
         mixed: NDArray[np.uint64] = of_rows ^ (of_acts * _MIX) ^ _text_hash(rollouts) ^ size
         return mixed
+
+
+def _sums(values: NDArray[np.uint64], offsets: IntArray) -> NDArray[np.uint64]:
+    """Sums between the offsets modulo 2**64, (R,), (N+1,) -> (N,)."""
+    total = np.zeros(len(values) + 1, np.uint64)
+    np.cumsum(values, out=total[1:])
+    return total[offsets[1:]] - total[offsets[:-1]]

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import qualcheck
+from qualcheck.cli.calibrate import calibrate
 from qualcheck.cli.demo import demo
 from qualcheck.cli.envs import envs
 from qualcheck.cli.filter import filter_
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command("score")(score)
 app.command("filter")(filter_)
 app.command("report")(report)
+app.command("calibrate")(calibrate)
 app.command("inspect")(inspect)
 app.command("envs")(envs)
 app.command("demo")(demo)

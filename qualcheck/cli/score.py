@@ -22,6 +22,15 @@ def score(
     reference: Annotated[
         list[Path] | None, typer.Option(metavar="REAL", help="Real rollouts to stand beside as control; repeatable.")
     ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Tolerances that `qualcheck calibrate` learnt.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Task of every rollout, instead of its instruction.")
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(metavar="K", help="Replays from shaken starts where a chaotic one ends near a threshold.")
+    ] = 8,
     grade: Annotated[str | None, typer.Option(help="exact, strict or scaled:S. Default: the judging grade.")] = None,
     start: Annotated[str, typer.Option(help="Rollouts start at a reset, anywhere (any), or as the file says.")] = (
         "auto"
@@ -51,7 +60,10 @@ def score(
     options: dict[str, Any] = {
         "level": level,
         "generator": generator,
+        "calibration": str(calibration) if calibration else None,
         "grade": grade,
+        "task": task,
+        "restarts": restarts,
         "start": start,
         "last_action": last_action,
         "floors": floors,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from qualcheck.errors import DataError
 from qualcheck.io.instructions import TextLists
+from qualcheck.io.layouts import choose, takes
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray
 
@@ -24,23 +25,21 @@ class PaddedArrays:
     """What a file of padded arrays holds; N and T are those of its observations and actions.
 
     Args:
+        specs: row layouts that the file may have.
         raw: the file's top-level values by key.
 
     Raises:
         DataError: the structure is broken: a key missing, an array of the wrong kind or shape.
     """
 
-    def __init__(self, path: Path, spec: EnvSpec, raw: Mapping[str, Any]) -> None:
-        self.path, self.spec, self.raw = path, spec, raw
+    def __init__(self, path: Path, specs: Sequence[EnvSpec], raw: Mapping[str, Any]) -> None:
+        self.path, self.raw = path, raw
         self._used: set[str] = set()
         obs = self._numbers("observations", required=True)
         assert obs is not None
         if obs.ndim != 3:
-            raise self.broken("observations", f"shape {obs.shape}", f"(N, T, {spec.obs_size})", "Is --env right?")
-        widths = [spec.obs_size] + ([spec.obs_size + spec.code_size] if spec.code_size else [])
-        if obs.shape[2] not in widths:
-            expected = f"{' or '.join(map(str, widths))} for {spec.id}"
-            raise self.broken("observations", f"{obs.shape[2]} columns", expected, "Is --env right?")
+            raise self.broken("observations", f"shape {obs.shape}", f"(N, T, {specs[0].obs_size})", "Is --env right?")
+        self.spec = choose(path, specs, obs.shape[2], getattr(raw.get("actions"), "shape", ())[2:])
         self.obs = obs  # (N, T, O) or (N, T + 1, O), instruction code included
         self.n_rollouts = len(obs)
         self.actions = self._action_array()  # (N', T) or (N', T, A)
@@ -98,11 +97,9 @@ class PaddedArrays:
         actions = self._numbers("actions", required=True)
         assert actions is not None
         kind, size = self.spec.action.kind, self.spec.action.size
-        columns = 1 if kind == "discrete" else size
-        if actions.ndim == 3 and actions.shape[2] == columns:
-            return actions[:, :, 0] if kind == "discrete" else actions
-        if actions.ndim == 2 and columns == 1:
-            return actions if kind == "discrete" else actions[:, :, None]
+        if actions.ndim >= 2 and takes(self.spec, actions.shape[2:]):
+            one = actions if actions.ndim == 3 else actions[:, :, None]
+            return one[:, :, 0] if kind == "discrete" else one
         expected = "(N, T) or (N, T, 1)" if kind == "discrete" else f"(N, T, {size})"
         raise self.broken("actions", f"shape {actions.shape}", f"{expected} for {self.spec.id}", "Is --env right?")
 
@@ -119,6 +116,8 @@ class PaddedArrays:
     def _per_step(self, keys: tuple[str, ...], also: int | None = None) -> AnyArray | None:
         """The first of `keys` in the file as (N', T)."""
         for key in keys:
+            if keys in (TERMINAL_KEYS, TRUNCATED_KEYS) and np.ndim(self.raw.get(key)) == 1:
+                continue  # one flag a rollout says nothing of its steps
             value = self._numbers(key)
             if value is None:
                 continue
@@ -144,9 +143,14 @@ class PaddedArrays:
     def _goal_array(self) -> AnyArray | None:
         for key in GOAL_KEYS:
             value = self.raw.get(key)
-            if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf":
+            if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+                continue
+            if value.ndim == 2:
                 self._used.add(key)
                 return value
+            if value.ndim == 3 and value.shape[1]:
+                first: AnyArray = value[:, 0]  # repeated for every step
+                return first
         return None
 
     def _start_arrays(self) -> dict[str, AnyArray]:

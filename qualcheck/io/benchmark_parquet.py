@@ -86,7 +86,7 @@ def _full_array(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
     if texts:
         return TextLists(lists)
     values = np.asarray(lists.flatten().to_numpy(zero_copy_only=False))
-    if len(values) != len(lists) * math.prod(shape):
+    if (lists.value_lengths().to_numpy() != math.prod(shape)).any():
         raise DataError(f"{path}: {key}_data holds lists of other lengths than {key}_shape says. Write the file again")
     return values.reshape(len(lists), *shape)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from qualcheck.io.columns import (
     PER,
     from_json,
     matrix,
+    plain_dtype,
     rollout_values,
     shown,
     step_values,
@@ -40,6 +41,10 @@ def recognises(schema: pa.Schema) -> bool:
     return (marked and "rollout" in schema.names) or set(_NEEDED) <= set(schema.names)
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
 class CanonicalSource:
     """One file that `CanonicalWriter` wrote.
 
@@ -50,41 +55,49 @@ class CanonicalSource:
     format = "canonical"
 
     def __init__(
-        self, path: Path, spec: EnvSpec, file: pq.ParquetFile, index: int = 0, last_action_flag: str = "auto"
+        self, path: Path, specs: Sequence[EnvSpec], file: pq.ParquetFile, index: int = 0, last_action_flag: str = "auto"
     ) -> None:
         self.path = path
-        self.spec = spec
+        self.files: tuple[Path, ...] = (path,)
         self.findings: list[str] = []
         self._file = file
         self._index = index
         self._schema: pa.Schema = file.schema_arrow
         marks = {**(self._schema.metadata or {}), **(file.metadata.metadata or {})}
-        self._marks = {k.decode(): v.decode() for k, v in marks.items() if k != b"ARROW:schema"}
-        self._check_schema()
+        self._marks = {
+            k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in marks.items() if k != b"ARROW:schema"
+        }
+        self.spec = self._check_schema(specs)
         self.metadata = self._read_metadata()
         self._empty = self._read_empty()
         self._survey()
         if last_action_flag != "auto" and self.last_action == "executed":
             self.findings.append("the last action of each rollout was settled when this file was written")
 
-    def _check_schema(self) -> None:
+    def _check_schema(self, specs: Sequence[EnvSpec]) -> EnvSpec:
         schema = self._marks.get("qualcheck.schema", SCHEMA)
         if schema != SCHEMA:
             raise DataError(f"{self.path}: rollout schema {schema}; this version reads {SCHEMA}. Update qualcheck")
-        env = self._marks.get("qualcheck.env", self.spec.id)
-        if env != self.spec.id:
-            raise DataError(f"{self.path}: rollouts of {env}; expected {self.spec.id}. Is --env right?")
+        env = self._marks.get("qualcheck.env", specs[0].id)
+        if env not in {spec.id for spec in specs}:
+            raise DataError(f"{self.path}: rollouts of {env}; expected {specs[0].id}. Is --env right?")
         missing = [name for name in _NEEDED if name not in self._schema.names]
         if missing:
             raise DataError(f"{self.path}: no column {missing[0]!r}; expected {', '.join(_NEEDED)} and more")
+        sizes = [spec.obs_size for spec in specs]
+        kind = self._schema.field("obs").type
+        own = kind.list_size if pa.types.is_fixed_size_list(kind) else -1
+        spec = next((spec for spec in specs if spec.obs_size == own), specs[0])
         for name in ("obs", "next_obs", "reset_obs"):
             if name in self._schema.names:
                 kind = self._schema.field(name).type
-                if not pa.types.is_fixed_size_list(kind) or kind.list_size != self.spec.obs_size:
+                vectors = pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)
+                if not vectors or kind.list_size != spec.obs_size:
                     raise DataError(
-                        f"{self.path}: column {name!r} is {kind}; expected vectors of {self.spec.obs_size} numbers "
-                        f"for {self.spec.id}. Is --env right?"
+                        f"{self.path}: column {name!r} is {kind}; expected vectors of "
+                        f"{' or '.join(map(str, sizes))} numbers for {spec.id}. Is --env right?"
                     )
+        return spec
 
     def _read_metadata(self) -> dict[str, Any]:
         try:
@@ -203,7 +216,22 @@ class CanonicalSource:
         bounds = np.append(first, len(numbers))
         for begin, end in batch_bounds(np.diff(bounds), most):
             part = table.slice(bounds[begin], bounds[end] - bounds[begin])
-            yield self._rollouts(part, bounds[begin : end + 1] - bounds[begin], extras)
+            try:
+                rollouts = self._rollouts(part, bounds[begin : end + 1] - bounds[begin], extras)
+            except (
+                ValueError,
+                TypeError,
+                KeyError,
+                IndexError,
+                AttributeError,
+                OverflowError,
+                pa.ArrowException,
+            ) as error:
+                raise DataError(
+                    f"{self.path}: a column does not hold what its mark says ({type(error).__name__}: "
+                    f"{str(error)[:120]}). Write the file again"
+                ) from error
+            yield rollouts
 
     def _rollouts(self, table: pa.Table, bounds: IntArray, extras: bool) -> Rollouts:
         table = table.unify_dictionaries().combine_chunks()
@@ -262,6 +290,7 @@ class CanonicalSource:
             reset_obs=self._reset_rows(column, first, obs, has_final, offsets),
             break_at=breaks,
             break_obs=break_obs,
+            origin=[name or "" for name in origin] if any(origin) else None,
             level=known.get("level"),
             generator=known.get("generator"),
             task=known.get("task"),
@@ -312,7 +341,7 @@ class CanonicalSource:
             return matrix(column, column.type.list_size)
         meta = self._schema.field("action").metadata or {}
         values: AnyArray = column.to_numpy(zero_copy_only=False)
-        return values.astype(np.dtype(meta[DTYPE].decode()), copy=False) if DTYPE in meta else values
+        return values.astype(plain_dtype(meta[DTYPE]), copy=False) if DTYPE in meta else values
 
     def _step_numbers(self, full: dict[str, pa.Array], name: str) -> AnyArray | None:
         if not self._known(name):
@@ -387,4 +416,4 @@ class CanonicalSource:
 def read_codes(path: Path | str, spec: EnvSpec) -> AnyArray | None:
     """The distinct instruction codes of a file of this layout, (K, 768); None where it has none."""
     with pq.ParquetFile(path) as file:
-        return CanonicalSource(Path(path), spec, file).codes
+        return CanonicalSource(Path(path), [spec], file).codes

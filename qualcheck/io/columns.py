@@ -17,6 +17,9 @@ PER, KIND, DTYPE, SHAPE = b"qualcheck.per", b"qualcheck.kind", b"qualcheck.dtype
 KNOWN = b"qualcheck.known"  # on a column that is there but of which nothing is known
 
 
+LONGEST_TEXT = 1 << 20  # bytes of one cell
+
+
 def vectors(rows: AnyArray) -> pa.FixedSizeListArray:
     """A FixedSizeList column over the memory of contiguous rows, (M, O)."""
     flat = np.ascontiguousarray(rows).reshape(-1)
@@ -59,6 +62,21 @@ def text_values(column: pa.Array) -> list[str | None]:
     return [known[place] for place in coded.indices.fill_null(-1).to_pylist()]
 
 
+def plain_dtype(mark: bytes) -> np.dtype[Any]:
+    """The dtype that a column's mark names.
+
+    Raises:
+        ValueError: it is no dtype of numbers or text, or one of absurdly long text.
+    """
+    try:
+        dtype: np.dtype[Any] = np.dtype(mark.decode())
+    except (TypeError, SyntaxError) as error:
+        raise ValueError(f"no dtype {mark[:40]!r}") from error
+    if dtype.kind not in "biufcSU" or dtype.itemsize > LONGEST_TEXT or dtype.shape:
+        raise ValueError(f"no plain dtype {mark[:40]!r}")
+    return dtype
+
+
 def step_column(name: str, values: AnyArray) -> tuple[pa.Field, pa.Array]:
     """A column of one value a transition, (M, ...)."""
     meta = {PER: b"step", DTYPE: values.dtype.str.encode(), SHAPE: json.dumps(values.shape[1:]).encode()}
@@ -82,9 +100,12 @@ def step_values(field: pa.Field, column: pa.Array) -> AnyArray:
     """What `step_column` was given; cells that are null become NaN, "" or False."""
     meta = field.metadata or {}
     shape = tuple(json.loads(meta.get(SHAPE, b"[]")))
-    dtype = np.dtype(meta[DTYPE].decode()) if DTYPE in meta else None
+    dtype = plain_dtype(meta[DTYPE]) if DTYPE in meta else None
     nested = pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type)
     present = shown(column)
+    held = column.type.list_size if pa.types.is_fixed_size_list(column.type) else 0
+    if shape and math.prod(shape) != held:
+        raise ValueError(f"vectors of {held} numbers marked as of shape {shape}")
     flat = column.flatten() if nested else column.drop_null()
     if dtype is not None and dtype.kind in "US":
         got = np.array(flat.to_pylist(), dtype)
@@ -144,7 +165,7 @@ def rollout_values(field: pa.Field, column: pa.Array) -> list[Any]:
     if kind == b"json":
         return [None if value is None else json.loads(value, object_hook=_untagged) for value in values]
     if kind in (b"array", b"scalar"):
-        dtype = np.dtype(meta[DTYPE].decode())
+        dtype = plain_dtype(meta[DTYPE])
         if kind == b"array":
             return [None if value is None else np.array(value, dtype) for value in values]
         return [None if value is None else np.array(value, dtype)[()] for value in values]
@@ -185,7 +206,7 @@ def _tagged(value: Any) -> Any:
 
 def _untagged(value: dict[str, Any]) -> Any:
     if "qualcheck.array" in value:
-        array = np.array(value["qualcheck.array"], np.dtype(value["dtype"]))
+        array = np.array(value["qualcheck.array"], plain_dtype(str(value["dtype"]).encode()))
         return array[()] if value["shape"] is None else array.reshape(value["shape"])
     if "qualcheck.objects" in value:
         items = value["qualcheck.objects"]

@@ -71,3 +71,14 @@ def bad_actions(action: AnyArray, spec: ActionSpec) -> BoolArray:
 def any_in(places: IntArray, bounds: IntArray) -> BoolArray:
     """Which of the intervals between `bounds`, (N+1,), hold one of the sorted `places`; (N,)."""
     return np.diff(np.searchsorted(places, bounds)) > 0
+
+
+def non_finite_rollouts(*arrays: tuple[AnyArray | None, IntArray]) -> BoolArray:
+    """Rollouts with a number that is NaN or infinite, (N,), from arrays each with its bounds, (N+1,)."""
+    found = np.zeros(len(arrays[0][1]) - 1, bool)
+    for values, bounds in arrays:
+        if values is None or all_finite(values):
+            continue
+        finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        found |= any_in(np.flatnonzero(~finite), bounds)
+    return found

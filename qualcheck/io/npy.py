@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qualcheck.errors import DataError
-from qualcheck.io.pickles import corrupt, load_pickle
-
-
-class TrustedPickleWarning(UserWarning):
-    """A pickle was loaded with numpy's own loader, which can run code."""
+from qualcheck.io.pickles import corrupt, load_pickle, warn_of_trust
 
 
 def load_npy(path: Path | str, trust: bool = False) -> Any:
@@ -40,11 +35,7 @@ def load_npy(path: Path | str, trust: bool = False) -> Any:
                 f"{path}: the .npy header or its data cannot be read ({error}). Is the file whole? Copy it again"
             ) from error
         if trust:
-            warnings.warn(
-                f"{path}: loaded as a trusted pickle; code in it, if any, has run",
-                TrustedPickleWarning,
-                stacklevel=3,
-            )
+            warn_of_trust(path)
             try:
                 array = np.load(path, allow_pickle=True)
             # a trusted pickle runs code of its own, which may raise anything

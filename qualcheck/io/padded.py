@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from qualcheck.errors import UsageError
 from qualcheck.io.arrays import RESET_KEY, START_KEY, STEP_KEY, PaddedArrays
-from qualcheck.io.gather import all_finite, any_in, bad_actions, batch_bounds, differing_rows, rows_of
-from qualcheck.io.instructions import first_strings
+from qualcheck.io.encodings import code_varies
+from qualcheck.io.gather import any_in, bad_actions, batch_bounds, differing_rows, non_finite_rollouts, rows_of
+from qualcheck.io.instructions import TextLists, first_strings
+from qualcheck.io.last_action import LastAction, finding, settle
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
-LAST_ACTION_KEY = "qualcheck_last_action"
-FEWEST_FOR_FILLER = 20  # rollouts; with fewer, zeros in the last reward say too little
-
-LastAction = Literal["executed", "filler", "none"]
+MODEL_KEY = "data_model"
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class PaddedSource:
     """One file of padded arrays; see `Source`.
 
     Args:
+        specs: row layouts that the file may have.
         raw: the file's top-level values by key.
         metadata: file-level values known from elsewhere.
 
@@ -50,15 +50,17 @@ class PaddedSource:
         self,
         path: Path,
         format: str,
-        spec: EnvSpec,
+        specs: Sequence[EnvSpec],
         raw: Mapping[str, Any],
         index: int = 0,
         last_action_flag: str = "auto",
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path, self.format, self.spec = path, format, spec
+        self.path, self.format = path, format
+        self.files: tuple[Path, ...] = (path,)
         self._index, self._last_action_flag = index, last_action_flag
-        self._arrays = PaddedArrays(path, spec, raw)
+        self._arrays = PaddedArrays(path, specs, raw)
+        self.spec = self._arrays.spec
         self.metadata: dict[str, Any] = {**(metadata or {}), **self._arrays.metadata}
         self.n_rollouts = self._arrays.n_rollouts
         self.findings: list[str] = []
@@ -79,8 +81,9 @@ class PaddedSource:
             short[count:] = True
         mask[short] = False
         flags["count_mismatch"] = short.copy()
-        if self._arrays.instructions is not None and len(self._arrays.instructions) < n:
-            flags["count_mismatch"][len(self._arrays.instructions) :] = True
+        for told in (self._arrays.instructions, self._arrays.goals):
+            if told is not None:
+                flags["count_mismatch"][len(told) :] = True
 
         width = mask.shape[1]
         valid = np.count_nonzero(mask, axis=1).astype(np.int64)  # (N,)
@@ -118,35 +121,22 @@ class PaddedSource:
         return mask, odd
 
     def _decide(self, valid: IntArray, last: IntArray) -> LastAction:
+        rewards = self._arrays.rewards
         if self._arrays.next_obs is not None or self._arrays.final_row:
             return "none"
-        if self._last_action_flag != "auto":
-            return "filler" if self._last_action_flag == "filler" else "executed"
-        said = self.metadata.get(LAST_ACTION_KEY)
-        if said is not None:
-            if not isinstance(said, str) or said not in ("executed", "filler"):
-                raise self._arrays.broken(LAST_ACTION_KEY, "an unknown value", "'executed' or 'filler'", "Filter again")
-            return "filler" if said == "filler" else "executed"
-        if self._arrays.rewards is None or self.n_rollouts < FEWEST_FOR_FILLER:
-            return "executed"
-        some = np.flatnonzero(valid[: len(self._arrays.rewards)] > 0)
-        return "filler" if len(some) and not self._arrays.rewards[some, last[some]].any() else "executed"
+        if rewards is not None:
+            some = np.flatnonzero(valid[: len(rewards)] > 0)
+            rewards = rewards[some, last[some]]
+        return settle(self.path, self._last_action_flag, self.metadata, self.n_rollouts, rewards)
 
     def _describe(self) -> None:
         layout, n = self._layout, self.n_rollouts
-        if self.last_action == "filler":
-            how = "given" if self._last_action_flag == "filler" or LAST_ACTION_KEY in self.metadata else "found"
-            why = "by option or by the file" if how == "given" else "its reward is 0 in every rollout"
-            self.findings.append(
-                f"no next_observations; the last row of each rollout is a final state, its action a filler ({why})"
-            )
-        elif self.last_action == "executed":
-            self.findings.append(
-                "no next_observations; the last action of each rollout counts as executed, its end row is not shown"
-            )
+        self.findings += finding(self.last_action, self._last_action_flag, self.metadata)
         counts = self._arrays.counts()
         if self._arrays.instructions is not None:
             counts["instructions"] = len(self._arrays.instructions)
+        if self._arrays.goals is not None:
+            counts["goals"] = len(self._arrays.goals)
         for key, count in counts.items():
             if count != n:
                 self.findings.append(f"{key} hold {count} rollouts, observations {n}: the common part is scored")
@@ -195,9 +185,10 @@ class PaddedSource:
         flags = {name: flag[begin:end] for name, flag in layout.flags.items()}
         break_at, break_obs = self._breaks(begin, end, taken, obs, offsets, row_offsets)
         flags["chain_break"] = any_in(break_at, offsets)
-        flags["non_finite"] = self._non_finite(obs, action, reward, row_offsets, offsets)
+        flags["non_finite"] = non_finite_rollouts((obs, row_offsets), (action, offsets), (reward, offsets))
         flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, spec.action)), offsets)
 
+        code = self._codes(begin, end, flags)
         terminal, truncated = (
             self._flat(a, begin, end, taken) for a in (self._arrays.terminals, self._arrays.truncated)
         )
@@ -223,7 +214,8 @@ class PaddedSource:
             break_obs=break_obs,
             flags=flags,
             defect=layout.defect[begin:end].tolist(),
-            code=self._codes(begin, end),
+            generator=self._generators(begin, end),
+            code=code,
             extra_rollout=self._rollout_extras(begin, end) if extras else {},
             extra_step=self._step_extras(begin, end, taken) if extras else {},
         )
@@ -289,17 +281,6 @@ class PaddedSource:
             return differs, None
         return differs, following[differs].astype(obs.dtype)
 
-    def _non_finite(
-        self, obs: AnyArray, action: AnyArray, reward: AnyArray | None, row_offsets: IntArray, offsets: IntArray
-    ) -> BoolArray:
-        found = np.zeros(len(offsets) - 1, bool)
-        for values, bounds in ((obs, row_offsets), (action, offsets), (reward, offsets)):
-            if values is None or all_finite(values):
-                continue
-            finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-            found |= any_in(np.flatnonzero(~finite), bounds)
-        return found
-
     def _flat(self, array: AnyArray | None, begin: int, end: int, taken: IntArray) -> AnyArray | None:
         return None if array is None else rows_of(array[begin:end], taken)
 
@@ -309,15 +290,29 @@ class PaddedSource:
         goals: list[AnyArray | None] = list(self._arrays.goals[begin:end])
         return goals + [None] * (end - begin - len(goals))
 
-    def _codes(self, begin: int, end: int) -> AnyArray | None:
+    def _codes(self, begin: int, end: int, flags: dict[str, BoolArray]) -> AnyArray | None:
         size = self.spec.obs_size
         if self._arrays.obs.shape[2] == size:
             return None
-        if not self._arrays.obs.shape[1]:
-            return np.zeros((end - begin, self._arrays.obs.shape[2] - size), self._arrays.obs.dtype)
-        first = self._layout.mask[begin:end].argmax(axis=1)
-        codes: AnyArray = self._arrays.obs[begin:end, :, size:][np.arange(end - begin), first]
-        return codes
+        block = self._arrays.obs[begin:end, :, size:]
+        if not block.shape[1]:
+            return np.zeros((end - begin, block.shape[2]), block.dtype)
+        mask = self._layout.mask[begin:end]
+        flags["code_varies"] = code_varies(block, mask)
+        codes: AnyArray = block[np.arange(end - begin), mask.argmax(axis=1)]
+        return codes.astype(codes.dtype.newbyteorder("="), copy=False)
+
+    def _generators(self, begin: int, end: int) -> list[str] | None:
+        """The model that imagined each rollout, where the file says it."""
+        told = self._arrays.raw.get(MODEL_KEY, self.metadata.get(MODEL_KEY))
+        if isinstance(told, str):
+            return [told] * (end - begin)
+        if isinstance(told, list | tuple | np.ndarray | TextLists):
+            return [text or "" for text in first_strings(told, begin, end)]
+        name = self.metadata.get("file_name")
+        if isinstance(name, str) and Path(name).stem.endswith("_qwen"):
+            return ["qwen3"] * (end - begin)
+        return None
 
     def _rollout_extras(self, begin: int, end: int) -> dict[str, list[Any]]:
         extras = {name: list(value[begin:end]) for name, value in self._arrays.extra_rollout.items()}

@@ -13,15 +13,22 @@ import mmap
 import pickle
 import re
 import threading
+import warnings
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, ClassVar, NoReturn
 
 import numpy as np
 
 from qualcheck.errors import DataError
 from qualcheck.io.opcodes import SAFE_TUPLES, Malformed, scan
 
+
+class TrustedPickleWarning(UserWarning):
+    """A pickle was loaded with numpy's own loader, which can run code."""
+
+
 MAX_DEPTH = 200  # containers inside containers
+MOST_PATHS = 1_000_000  # through tuples that are shared; hashing a tuple walks them all
 _PLAIN_DTYPE = re.compile(r"(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|O[48]?|[SU][1-9][0-9]{0,8})")
 _ATOMS = frozenset({str, bytes, bytearray, int, float, bool, complex, type(None)})
 _TEXT_ONLY = frozenset({str})
@@ -191,6 +198,44 @@ class _Unpickler(pickle.Unpickler):
         raise Malformed("holds a persistent id, which plain data never need")
 
 
+class _Weighing(pickle._Unpickler):
+    """The interpreter's unpickler in Python, which can refuse a tuple before anything hashes it."""
+
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
+
+    def __init__(self, stream: Any, path: Path | str) -> None:
+        super().__init__(stream, encoding="latin1")
+        self._names = _Unpickler(io.BytesIO(), path)
+        self._weights: dict[int, tuple[Any, int]] = {}  # id -> (tuple kept alive, paths through it)
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self._names.find_class(module, name)
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        self._names.persistent_load(pid)
+
+    def weigh(self) -> None:
+        """Refuse the tuple on top of the stack if too many paths lead through it."""
+        top = self.stack[-1]  # type: ignore[attr-defined]  # typeshed leaves the stack out
+        known = self._weights
+        paths = 1 + sum(known[id(item)][1] for item in top if id(item) in known)
+        if paths > MOST_PATHS:
+            raise Malformed("nests shared tuples so deeply that looking at them would take forever")
+        known[id(top)] = (top, paths)
+
+
+def _weighed(build: Any) -> Any:
+    def load(self: _Weighing) -> None:
+        build(self)
+        self.weigh()
+
+    return load
+
+
+for _op in b"t\x85\x86\x87":
+    _Weighing.dispatch[_op] = _weighed(_Weighing.dispatch[_op])
+
+
 def load_pickle(source: BinaryIO | bytes, path: Path | str) -> Any:
     """The plain data of one pickle; arrays lie over the bytes read and may be read-only.
 
@@ -209,7 +254,8 @@ def load_pickle(source: BinaryIO | bytes, path: Path | str) -> Any:
             stream = source
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as view:
                 tuples = scan(view, stream.tell())
-        return _on_deep_stack(lambda: _Resolver().resolve(_Unpickler(stream, path).load()), tuples)
+        kind = _Weighing if tuples.suspicious else _Unpickler
+        return _on_deep_stack(lambda: _Resolver().resolve(kind(stream, path).load()), tuples.built)
     except DataError:
         raise
     except Malformed as error:
@@ -219,6 +265,35 @@ def load_pickle(source: BinaryIO | bytes, path: Path | str) -> Any:
     # the unpickler raises nearly any exception on bytes that are not what they claim
     except Exception as error:
         raise corrupt(path, f"is not readable ({type(error).__name__})") from error
+
+
+def recognises(head: bytes) -> bool:
+    """Whether these first bytes are those of a pickle of a list or dict, of any protocol."""
+    return (head[:1] == b"\x80" and head[1:2] <= b"\x05") or head[:2] in (b"(l", b"(d", b"]q", b"}q")
+
+
+def load_pickle_file(path: Path, trust: bool = False) -> Any:
+    """The plain data of a file that is one pickle; with `trust`, whatever the interpreter's own loader makes of it.
+
+    Raises:
+        DataError: refused or corrupt.
+    """
+    with path.open("rb") as stream:
+        if not trust:
+            return load_pickle(stream, path)
+        warn_of_trust(path)
+        try:
+            return pickle.load(stream)
+        # a trusted pickle runs code of its own, which may raise anything
+        except Exception as error:
+            raise corrupt(path, f"is not readable ({type(error).__name__}: {error})") from error
+
+
+def warn_of_trust(path: Path | str) -> None:
+    """Say that a pickle is loaded which can run code."""
+    warnings.warn(
+        f"{path}: loaded as a trusted pickle; code in it, if any, has run", TrustedPickleWarning, stacklevel=3
+    )
 
 
 def corrupt(path: Path | str, what: str) -> DataError:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
-from qualcheck.io import benchmark_parquet, canonical_reader
+from qualcheck.io import benchmark_parquet, canonical_reader, hdf5, npz, pickles, records
+from qualcheck.io.adjust import AdjustedSource
+from qualcheck.io.encodings import Encodings
+from qualcheck.io.flat import FlatSource
 from qualcheck.io.npy import load_npy
 from qualcheck.io.padded import PaddedSource
+from qualcheck.io.pair import with_partner
 from qualcheck.spec import EnvSpec
-from qualcheck.types import Rollouts
+from qualcheck.types import AnyArray, Rollouts
 
-READS = "the benchmark's pickled .npy, its current Parquet, and qualcheck's own Parquet"
-_OTHER_LAYOUTS = {
-    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
-    b"PK\x03\x04": "a zip or .npz archive",
-    b"\x1f\x8b": "a gzip archive",
-    b"\x28\xb5\x2f\xfd": "a zstd archive",
-}
+READS = "the benchmark's .npy, .h5 and Parquet, .npz, pickled rollouts, and qualcheck's own Parquet"
+_OTHER_LAYOUTS = {b"\x1f\x8b": "a gzip archive", b"\x28\xb5\x2f\xfd": "a zstd archive"}
 
 
 class Source(Protocol):
@@ -32,8 +30,14 @@ class Source(Protocol):
     @property
     def path(self) -> Path: ...
     @property
+    def spec(self) -> EnvSpec:
+        """The row layout that the file has, of those it was opened with."""
+        ...
+
+    @property
     def format(self) -> str:
-        """One of "npy", "benchmark_parquet", "canonical"."""
+        """ "npy", "npz", "hdf5", "pickle" (padded arrays), "benchmark_parquet", "canonical", "records" (one dict a
+        rollout), "flat" (all steps in a row) or "arrays"; ", pair" or ", standardised" may follow."""
         ...
 
     @property
@@ -67,42 +71,115 @@ class Source(Protocol):
         ...
 
 
+class FileSource(Source, Protocol):
+    """A rollout file with what is known of the file itself."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that was read: `path`, and its partner where the layout has two."""
+        ...
+
+
 def open_source(
     path: Path | str,
-    spec: EnvSpec,
+    spec: EnvSpec | Sequence[EnvSpec],
     *,
     index: int = 0,
     last_action: str = "auto",
     trust_pickle: bool = False,
-) -> Source:
+    encodings: Path | str | None = None,
+    obs_mean: AnyArray | None = None,
+    obs_std: AnyArray | None = None,
+) -> FileSource:
     """A rollout file, its layout found by content.
 
     Args:
         path: the file; opened read-only.
-        spec: the environment its rows belong to.
+        spec: the environment its rows belong to, or every row layout that they may have; see `Source.spec`.
         index: place of this file in the run's list of inputs.
         last_action: "auto", "executed" or "filler": what the last action of a rollout is in a file that does
             not show the row after it. auto: what the file itself says, else filler iff it holds at least 20
             rollouts and the last reward is 0 in every one.
         trust_pickle: hand pickles to numpy's own loader, which can run code; gives a warning.
+        encodings: file of reference codes that name the instruction of a rollout which has a code and no text.
+        obs_mean: what was subtracted from each column of the observations, (O,).
+        obs_std: what each column was then divided by, (O,).
 
     Raises:
         DataError: the file is missing, of another layout, refused, or its structure is broken.
-        UsageError: `last_action` is none of the three.
+        UsageError: `last_action` is none of the three, or a statistic does not fit the rows.
     """
-    path = Path(path)
     if last_action not in ("auto", "executed", "filler"):
         raise UsageError(f"last_action {last_action!r}; expected auto, executed or filler")
-    head = _head(path)
-    if head.startswith(b"\x93NUMPY"):
-        raw = _npy_dict(path, trust_pickle)
-        return PaddedSource(path, "npy", spec, raw, index, last_action)
+    specs = [spec] if isinstance(spec, EnvSpec) else list(spec)
+    codes = None if encodings is None else Encodings(encodings)
+    source = _open(Path(path), specs, index, last_action, trust_pickle)
+    if codes is None and obs_mean is None and obs_std is None:
+        return source
+    return AdjustedSource(source, obs_mean, obs_std, codes)
+
+
+def _open(path: Path, specs: Sequence[EnvSpec], index: int, last_action: str, trust: bool) -> FileSource:
+    head = head_of(path)
     if head.startswith(b"PAR1"):
-        return _open_parquet(path, spec, index, last_action)
+        return _open_parquet(path, specs, index, last_action)
+    format, raw = load_raw(path, head, trust)
+    partner = None
+    if isinstance(raw, dict):
+        raw, partner = with_partner(path, format, raw, lambda other: load_raw(other, head_of(other), trust)[1])
+    source = _from_raw(path, format if partner is None else f"{format}, pair", raw, specs, index, last_action)
+    if partner is not None:
+        source.files = (path, partner)
+        source.findings.append(f"read together with {partner.name}")
+    return source
+
+
+def _from_raw(
+    path: Path, format: str, raw: Any, specs: Sequence[EnvSpec], index: int, last_action: str
+) -> PaddedSource | FlatSource:
+    if records.is_records(raw):
+        columns, metadata = records.from_records(path, raw)
+        kept = raw if isinstance(raw, dict) else {}
+        return FlatSource(path, "records", specs, columns, index, last_action, metadata, kept)
+    if not isinstance(raw, dict):
+        found = f"an array of {raw.dtype} {raw.shape}" if hasattr(raw, "dtype") else f"a {type(raw).__name__}"
+        raise DataError(
+            f"{path}: the .{format} holds {found}; expected a dict with the keys observations, actions, rewards and "
+            "masks, or a list of rollouts. Is this a rollout file?"
+        )
+    if records.is_flat(raw):
+        columns, metadata, findings = records.from_flat(path, raw)
+        source = FlatSource(path, "flat", specs, columns, index, last_action, metadata, raw)
+        source.findings[:0] = findings
+        return source
+    return PaddedSource(path, format, specs, raw, index, last_action)
+
+
+def load_raw(path: Path, head: bytes, trust: bool) -> tuple[str, Any]:
+    """The kind of a file that is no Parquet, and its contents as plain data.
+
+    Raises:
+        DataError: of another kind, refused or broken.
+    """
+    if head.startswith(b"\x93NUMPY"):
+        raw = load_npy(path, trust)
+        # an object array of rollouts
+        return "npy", raw.tolist() if hasattr(raw, "dtype") and raw.dtype == object and raw.ndim == 1 else raw
+    if head.startswith(hdf5.MAGIC):
+        return "hdf5", hdf5.read_hdf5(path)
+    if head.startswith(npz.MAGIC):
+        return "npz", npz.read_npz(path)
+    if pickles.recognises(head):
+        return "pickle", pickles.load_pickle_file(path, trust)
     raise DataError(f"{path}: this is {_kind(head)}; this version reads {READS}. Convert it to one of these")
 
 
-def _head(path: Path) -> bytes:
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file, which tell its kind.
+
+    Raises:
+        DataError: there is none, or it cannot be read.
+    """
     try:
         with path.open("rb") as stream:
             return stream.read(16)
@@ -120,32 +197,31 @@ def _kind(head: bytes) -> str:
     for magic, name in _OTHER_LAYOUTS.items():
         if head.startswith(magic):
             return name
-    if head[0] == 0x80 and len(head) > 1 and head[1] <= 5:
-        return "a bare pickle"
     return "no layout that qualcheck knows"
 
 
-def _npy_dict(path: Path, trust: bool) -> dict[str, Any]:
-    raw = load_npy(path, trust)
-    if not isinstance(raw, dict):
-        found = f"an array of {raw.dtype} {raw.shape}" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
-        raise DataError(
-            f"{path}: the .npy holds {found}; expected a pickled dict with the keys observations, actions, rewards "
-            "and masks. Is this a rollout file?"
-        )
-    return raw
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A Parquet file whose footer is whole.
 
-
-def _open_parquet(path: Path, spec: EnvSpec, index: int, last_action: str) -> Source:
+    Raises:
+        DataError: it is not.
+    """
     try:
-        file = pq.ParquetFile(path, memory_map=True)
+        return pq.ParquetFile(path, memory_map=True)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: not a whole Parquet file. Copy it again") from error
+
+
+def _open_parquet(path: Path, specs: Sequence[EnvSpec], index: int, last_action: str) -> FileSource:
+    file = open_parquet(path)
     names = file.schema_arrow.names
     if canonical_reader.recognises(file.schema_arrow):
-        return canonical_reader.CanonicalSource(path, spec, file, index, last_action)
+        return canonical_reader.CanonicalSource(path, specs, file, index, last_action)
     if benchmark_parquet.recognises(names):
         arrays, scalars = benchmark_parquet.read_benchmark(path, file)
-        return PaddedSource(path, "benchmark_parquet", spec, arrays, index, last_action, metadata=scalars)
+        if records.is_records(arrays):
+            columns, metadata = records.from_records(path, arrays)
+            return FlatSource(path, "records", specs, columns, index, last_action, {**scalars, **metadata}, arrays)
+        return PaddedSource(path, "benchmark_parquet", specs, arrays, index, last_action, metadata=scalars)
     shown = ", ".join(names[:12])
     raise DataError(f"{path}: a Parquet file with the columns {shown}; this version reads {READS}. Convert it first")

@@ -108,7 +108,9 @@ def test_strict_turns_a_defect_into_exit_1(defects: Any, qualcheck: Any, bench: 
     assert "Traceback" not in done.stderr
 
 
-def test_strict_leaves_clean_data_at_exit_0(qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path) -> None:
+def test_strict_leaves_clean_data_at_exit_0(
+    qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path
+) -> None:
     path = bench.npy(tmp_path / "a.npy", bench.arrays([episode(tour), episode(tour[:3])]))
     qualcheck.score(tmp_path / "run", path, options=["--strict"])
 

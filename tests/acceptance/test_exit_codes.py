@@ -160,7 +160,9 @@ def test_a_rate_of_all_or_none_has_an_interval_that_is_not_a_point(mixed: Path, 
         assert key == "fabrication_excess" or 0 <= value["low_all"] <= value["high_all"] <= 1, key
 
 
-def test_an_existing_output_is_not_overwritten(mixed: Path, qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path) -> None:
+def test_an_existing_output_is_not_overwritten(
+    mixed: Path, qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path
+) -> None:
     path = bench.npy(tmp_path / "a.npy", bench.arrays([episode(tour)]))
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.txt").write_text("mine", encoding="utf-8")

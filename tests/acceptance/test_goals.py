@@ -39,6 +39,9 @@ def test_without_instructions_only_the_goal_is_unverifiable(
     assert cell["goal_consistency"] is None
     assert "no_instruction" in cell["goal_consistency_reason"]
     assert cell["unverifiable"]["goal_consistency"] == {"no_instruction": 2}
+    for key in ("fabrication", "fabrication_excess"):
+        assert cell[key] is None
+        assert cell[f"{key}_reason"]
 
 
 @pytest.mark.parametrize(

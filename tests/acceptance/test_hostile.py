@@ -57,24 +57,26 @@ def _corpus(marker: str) -> dict[str, bytes]:
         "dotted name through a known class": _program(
             _call(_stack_name("numpy:ndarray.__class__.__base__.__subclasses__"))
         ),
-        "numpy.memmap": _program(_call(_name("numpy:memmap"), _text(marker), _text("uint8"), _text("w+"), b"K\x00K\x08")),
+        "numpy.memmap": _program(
+            _call(_name("numpy:memmap"), _text(marker), _text("uint8"), _text("w+"), b"K\x00K\x08")
+        ),
         "numpy.save": _program(_call(_name("numpy:save"), _text(marker), b"K\x01")),
         "numpy.load with pickle": _program(_call(_name("numpy:load"), _text(marker), b"N\x88")),
-        "numpy.testing runstring": _program(
-            _call(_name("numpy.testing._private.utils:runstring"), python, b"}")
-        ),
+        "numpy.testing runstring": _program(_call(_name("numpy.testing._private.utils:runstring"), python, b"}")),
         "numpy.fromfile": _program(_call(_name("numpy:fromfile"), _text(marker))),
         "tofile of an array": _program(
             _call(_name("operator:methodcaller"), _text("tofile"), _text(marker))
-            + b"(" + _call(_name("numpy:zeros"), b"K\x03") + b"tR"
+            + b"("
+            + _call(_name("numpy:zeros"), b"K\x03")
+            + b"tR"
         ),
         "getattr chain": _program(
             _call(_name("builtins:getattr"), _call(_name("builtins:__import__"), _text("os")), _text("system"))
-            + b"(" + shell + b"tR"
+            + b"("
+            + shell
+            + b"tR"
         ),
-        "pickle in a pickle": _program(
-            _call(_name("pickle:loads"), b"B" + struct.pack("<I", len(inner)) + inner)
-        ),
+        "pickle in a pickle": _program(_call(_name("pickle:loads"), b"B" + struct.pack("<I", len(inner)) + inner)),
         "functools.partial": _program(_call(_call(_name("functools:partial"), _name("os:system"), shell))),
         "runpy": _program(_call(_name("runpy:_run_code"), python, b"}")),
         "timeit": _program(_call(_name("timeit:timeit"), python)),
@@ -212,7 +214,7 @@ def _junk(base: bytes, parquet: bytes) -> dict[str, bytes]:
     absurd = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000, 1000000), }"
     return {
         "empty": b"",
-        "text": "observations, actions\n1, 2\n".encode(),
+        "text": b"observations, actions\n1, 2\n",
         "json": b'{"observations": [[1, 2]]}',
         "png": png + struct.pack(">I", zlib.crc32(png[12:])),
         "random": rng.bytes(10_000),
@@ -307,6 +309,67 @@ def test_a_broken_structure_is_refused_in_one_line(
     _is_refused(qualcheck("score", path, "--env", "babyai", "-o", tmp_path / "run"), tmp_path / "m", tmp_path / "run")
 
 
+def _lie(table: Any, how: str) -> Any:
+    import pyarrow as pa
+
+    def put(name: str, values: Any) -> Any:
+        return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+    rows = table.to_pydict()
+    data, shapes = rows["observations_data"], rows["observations_shape"]
+    return {
+        "row index twice": lambda: put("row_index", [0, 0]),
+        "row index beyond": lambda: put("row_index", [0, 7]),
+        "row index negative": lambda: put("row_index", [0, -1]),
+        "row index missing": lambda: table.drop_columns(["row_index"]),
+        "row index null": lambda: put("row_index", pa.array([0, None], pa.int64())),
+        "shape too large": lambda: put("observations_shape", ["(2, 1000, 17)"] * 2),
+        "shape absurd": lambda: put("observations_shape", ["(2, 4000000000, 4000000000)"] * 2),
+        "shape negative": lambda: put("observations_shape", ["(2, -10, 17)"] * 2),
+        "shape of code": lambda: put("observations_shape", ["__import__('os').system('id')"] * 2),
+        "shape null": lambda: put("observations_shape", pa.array([None, None], pa.string())),
+        "shapes differ": lambda: put("observations_shape", [shapes[0], "(2, 5, 34)"]),
+        "dtype unknown": lambda: put("observations_dtype", ["float33"] * 2),
+        "dtype object": lambda: put("observations_dtype", ["object"] * 2),
+        "bytes too few": lambda: put("observations_data", [data[0], data[1][:-4]]),
+        "bytes too many": lambda: put("observations_data", [data[0], data[1] + b"abcd"]),
+        "bytes null": lambda: put("observations_data", pa.array([data[0], None], pa.binary())),
+        "bytes as text": lambda: put("observations_data", ["one", "two"]),
+        "no rows": lambda: table.slice(0, 0),
+        "no columns": lambda: table.select(["file_name", "row_index"]),
+        "another table": lambda: pa.table({"a": [1, 2], "b": ["x", "y"]}),
+    }[how]()
+
+
+LIES = (
+    "row index twice,row index beyond,row index negative,row index missing,row index null,shape too large,shape absurd,"
+    "shape negative,shape of code,shape null,shapes differ,dtype unknown,dtype object,bytes too few,bytes too many,"
+    "bytes null,bytes as text,no rows,no columns,another table"
+)
+
+
+# the order is still plain, and the released loader goes by the first row's shape
+HARMLESS = ("row index beyond", "row index negative", "shapes differ")
+
+
+@pytest.mark.parametrize("how", LIES.split(","))
+def test_a_parquet_that_lies_about_itself_is_refused_in_one_line(
+    how: str, qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    path = bench.parquet(tmp_path / "a.parquet", bench.arrays([episode(tour), episode(tour[:4])]))
+    pq.write_table(_lie(pq.read_table(path), how), path)
+    done = qualcheck("score", path, "--env", "babyai", "-o", tmp_path / "run", timeout=30)
+    if done.returncode == 0 and how in HARMLESS:
+        verdicts = pq.read_table(tmp_path / "run/transitions.parquet").to_pydict()
+        order = [0] * 4 + [1] * 10 if how == "row index negative" else [0] * 10 + [1] * 4
+        assert verdicts["rollout"] == order
+        assert verdicts["tc"] == [1] * 14
+    else:
+        _is_refused(done, tmp_path / "marker", tmp_path / "run")
+
+
 @pytest.mark.parametrize("folder", ["with space", "ünïcödé 机器人", "new\nline", "-dash", "[bold] [red]", "a" * 200])
 def test_odd_paths_are_only_names(
     folder: str, qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path
@@ -326,7 +389,15 @@ def test_odd_paths_are_only_names(
 
 
 def test_odd_instructions_are_only_text(qualcheck: Any, bench: Any, episode: Any, tour: Any, tmp_path: Path) -> None:
-    texts = ["go to the\nblue ball", "\x1b[31mred\x1b[0m", "机器人", "=cmd()|x", "\\textbf{x} & % $", "[red]x[/red]", "a" * 99_999]
+    texts = [
+        "go to the\nblue ball",
+        "\x1b[31mred\x1b[0m",
+        "机器人",
+        "=cmd()|x",
+        "\\textbf{x} & % $",
+        "[red]x[/red]",
+        "a" * 99_999,
+    ]
     content = bench.arrays([episode(tour, instruction=text) for text in texts])
     run = qualcheck.score(tmp_path / "run", bench.npy(tmp_path / "a.npy", content))
     assert list(run.r["instruction"]) == texts

@@ -159,10 +159,33 @@ def test_goal_intervals_are_clopper_pearson(qualcheck: Any, scored: Any) -> None
     assert gc["high"] == pytest.approx(beta.ppf(0.975, k + 1, n - k), abs=1e-6)
 
 
-def test_without_a_control_no_headline_is_printed_and_the_reason_stands_there(qualcheck: Any, scored: Any) -> None:
+def test_the_control_says_where_it_comes_from_and_the_excess_is_over_it(qualcheck: Any, scored: Any) -> None:
     run, _ = scored("imagined/imag_babyai_rephrase.npy")
     cell = qualcheck.report(run.path)["cells"][0]
     assert cell["fabrication"]["value"] > 0
-    for key in ("fabrication_control", "fabrication_excess", "control"):
-        assert cell[key] is None
-        assert "--reference" in cell[f"{key}_reason"]
+    if cell["control"] is None:
+        for key in ("fabrication_control", "fabrication_excess", "control"):
+            assert cell[key] is None
+            assert "--reference" in cell[f"{key}_reason"]
+    else:
+        assert "calibration" in cell["control"]["source"]
+        excess = cell["fabrication"]["value"] - cell["fabrication_control"]["value"]
+        assert cell["fabrication_excess"]["value"] == pytest.approx(excess, abs=1e-9)
+
+
+# within 128 steps, 100 episodes each: spec/benchmark_defects.md; true at reset, 1,500 each: spec/babyai.md
+RANDOM = {"goto": 0.53, "open": 0.25, "pickup": 0.23, "putnext": 0.15, "go_wall": 1, "go_center": 0.94, "open_go": 0.13}
+NOOP = {"putnext": 0.10}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_floors_stand_beside_the_goals_and_are_the_measured_ones(level: str, qualcheck: Any, scored: Any) -> None:
+    run, _ = scored(f"imagined/imag_babyai_{level}.npy")
+    cells = qualcheck.report(run.path, options=["--by", "task"])["cells"]
+    assert len(cells) == 4
+    for cell in cells:
+        name = cell["task"]
+        assert name in {*RANDOM, "open_pick"}
+        assert cell["floor_noop"]["value"] == pytest.approx(NOOP.get(name, 0), abs=0.04), name
+        if name in RANDOM:
+            assert cell["floor_random"]["value"] == pytest.approx(RANDOM[name], abs=0.13), name

@@ -68,7 +68,9 @@ def _visible(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_killed_score_leaves_no_unfinished_run_under_its_name(how: signal.Signals, large: Path, tmp_path: Path) -> None:
+def test_a_killed_score_leaves_no_unfinished_run_under_its_name(
+    how: signal.Signals, large: Path, tmp_path: Path
+) -> None:
     reference = tmp_path / "reference"
     reference.mkdir()
     work = tmp_path / "work"

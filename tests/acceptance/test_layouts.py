@@ -128,9 +128,7 @@ def test_the_current_parquet_layout_is_read_in_row_index_order(
     _same(qualcheck.score(tmp_path / "run", path), run)
 
 
-def test_the_format_is_found_by_content_and_not_by_name(
-    base: Any, qualcheck: Any, bench: Any, tmp_path: Path
-) -> None:
+def test_the_format_is_found_by_content_and_not_by_name(base: Any, qualcheck: Any, bench: Any, tmp_path: Path) -> None:
     run, content = base
     _same(qualcheck.score(tmp_path / "one", bench.parquet(tmp_path / "a.npy", content)), run)
     _same(qualcheck.score(tmp_path / "two", bench.npy(tmp_path / "b.parquet", content)), run)
@@ -142,9 +140,7 @@ def test_one_more_observation_than_actions_is_read_or_refused_in_one_line(
 ) -> None:
     run, content = base
     longer = {key: value for key, value in content.items() if key != "next_observations"}
-    longer["observations"] = np.concatenate(
-        [content["observations"], content["next_observations"][:, -1:]], 1
-    )
+    longer["observations"] = np.concatenate([content["observations"], content["next_observations"][:, -1:]], 1)
     path = bench.npy(tmp_path / "a.npy", longer)
     done = qualcheck("score", path, "--env", "babyai", "-o", tmp_path / "run")
     if done.returncode == 0:

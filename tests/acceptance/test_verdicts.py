@@ -185,9 +185,7 @@ def test_only_rows_that_are_not_finite_are_flagged_so(kind: str, illegal: Any) -
     assert ("non_finite" in illegal.flags(2 * KINDS.index(kind))) == (kind in ("nan", "one_nan", "infinite"))
 
 
-def test_a_goal_on_an_illegal_row_does_not_count(
-    qualcheck: Any, bench: Any, episode: Any, tmp_path: Path
-) -> None:
+def test_a_goal_on_an_illegal_row_does_not_count(qualcheck: Any, bench: Any, episode: Any, tmp_path: Path) -> None:
     cheat = episode((6, 6), rewards=np.zeros(2))
     cheat.rows[1, 13:15] = cheat.rows[1, 1:3]
     honest_jump = episode((6, 6), rewards=np.zeros(2))

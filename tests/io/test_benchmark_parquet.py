@@ -108,7 +108,7 @@ def test_a_filtered_file_whose_rows_were_not_renumbered_keeps_their_order(tmp_pa
         ({"observations_data": [OBS[0].tobytes(), b"", None, b""]}, "observations_data is empty on 1 rows"),
         ({"observations_data": [OBS[0].tobytes()] * 3 + [b"\0" * 8]}, "observations_data has a row of 8 bytes"),
         ({"observations_data": [1, 2, 3, 4]}, "observations_data is int64"),
-        ({"score_data": [[1.0], [], [2.0, 3.0, 4.0], [1.0]]}, "score_data holds lists of other lengths"),
+        ({"score_data": [[1.0], [], [2.0, 3.0], [1.0]]}, "score_data holds lists of other lengths"),
         ({"drop": "observations_data"}, "no 'observations'"),
     ],
 )

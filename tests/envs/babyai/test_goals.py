@@ -143,7 +143,7 @@ def test_every_task_of_every_level_has_sub_goals() -> None:
 
 def test_rollouts_of_all_tasks_together_are_judged_as_alone() -> None:
     cases = [*TRUE, *FALSE]
-    placements = [Placement(task, task, params) for task, params, _ in cases] + [text.UNKNOWN]
+    placements = [Placement(task, task, params) for task, params, _ in cases] + [text.AMBIGUOUS]
     which = np.concatenate([np.random.default_rng(0).permutation(len(cases)), [len(cases)]])
     obs = np.stack([np.stack([cases[i][2], row()]) if i < len(cases) else np.stack([row(), row()]) for i in which])
     offsets = np.arange(len(which) + 1) * 2

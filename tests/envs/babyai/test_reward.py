@@ -50,7 +50,7 @@ def rollouts(*pieces: list[AnyArray], has_final: bool = True, **changes: Any) ->
 
 
 def both(task: str, params: tuple[str, ...], batch: Rollouts) -> dict[str, FloatArray]:
-    placement = Placement(task, task, params) if task else text.UNKNOWN
+    placement = Placement(task, task, params) if task else text.AMBIGUOUS
     return reward.recompute(batch, [placement], np.zeros(batch.n_rollouts, np.int64))
 
 

@@ -1,0 +1,112 @@
+"""`calibrate`: real rollouts in, the tolerances that imagined ones are held against out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qualcheck import __version__
+from qualcheck.adapter import EnvAdapter
+from qualcheck.calibrate import ALPHA, fit
+from qualcheck.calibration import Calibration, control_of_run
+from qualcheck.errors import DataError, UsageError
+from qualcheck.inputs import open_inputs
+from qualcheck.io import Source
+from qualcheck.manifest import dump, sha256, sha256_text
+from qualcheck.options import ScoreOptions
+from qualcheck.output import refuse_overlap, staged_files
+from qualcheck.registry import load
+from qualcheck.scorepass import Referee, run_pass
+from qualcheck.storage import find_storage
+from qualcheck.subset import Subset
+
+HELD_OUT = 5  # every fifth rollout is not fitted on, and kept as the control
+
+
+def calibrate(
+    real: str | Path | Sequence[str | Path],
+    env: str,
+    out: str | Path,
+    *,
+    alpha: float = ALPHA,
+    trust_pickle: bool = False,
+) -> Calibration:
+    """Fit the tolerances of an environment on real rollouts, and write them to `out`.
+
+    Four of five rollouts are fitted on; the fifth ones are scored with the result and stored as control.
+
+    Args:
+        real: files of real rollouts, all of one row layout.
+        env: id of the environment.
+        out: JSON file to create.
+        alpha: share of new real rollouts that may hold a rejected transition.
+        trust_pickle: load pickles with numpy's own loader.
+
+    Raises:
+        DataError: a file cannot be used, or holds too little.
+        UsageError: `out` exists or is an input, or the environment is exact and needs no tolerance.
+    """
+    paths = [Path(real)] if isinstance(real, (str, Path)) else [Path(path) for path in real]
+    out = Path(out)
+    if not 0 < alpha < 1:
+        raise UsageError(f"--alpha {alpha}; it is a share between 0 and 1, such as {ALPHA}.")
+    if not paths:
+        raise UsageError("calibrate needs at least one file of real rollouts.")
+    if out.exists():
+        raise UsageError(f"-o {out} exists already; nothing is overwritten. Remove it or choose another name.")
+    adapter = load(env)
+    if adapter.spec.exact:
+        raise UsageError(f"{env} is replayed exactly: its tolerance is 0 and nothing is to be calibrated.")
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: no such file. Check the path.")
+    refuse_overlap(out, paths)
+    try:
+        inputs = open_inputs(adapter, paths, ScoreOptions(trust_pickle=trust_pickle))
+        fitted, kept = [], []
+        for source in inputs.sources:
+            held = np.arange(source.n_rollouts) % HELD_OUT == HELD_OUT - 1
+            fitted.append(Subset(source, ~held))
+            kept.append(Subset(source, held))
+        provenance = {
+            "source": "held-out part of " + ", ".join(path.name for path in paths),
+            "data": [{"path": str(path), "sha256": sha256(path)} for path in paths],
+            "made_by": {"command": "qualcheck calibrate", "qualcheck": __version__},
+        }
+        content = build(inputs.adapter, fitted, kept, alpha, provenance)
+    finally:
+        adapter.close()
+    text = dump(content)
+    with staged_files(out) as stage:
+        (stage / out.name).write_text(text, encoding="utf-8")
+    return Calibration(str(out), sha256_text(text), content)
+
+
+def build(
+    adapter: EnvAdapter, fitted: Sequence[Source], kept: Sequence[Source], alpha: float, provenance: dict[str, Any]
+) -> dict[str, Any]:
+    """The content of a calibration file: tolerances from some sources, the control from others.
+
+    Raises:
+        DataError: not one transition could be replayed.
+    """
+    batches = [part for source in fitted for part in source.batches()]
+    if not any(part.n_transitions for part in batches):
+        raise DataError("calibrate: the files hold no transition to learn from. Are they rollouts of this environment?")
+    content = {**fit(adapter, batches, alpha), **provenance}
+    known = Calibration("new", "", content)
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = open_inputs(adapter, list(kept), ScoreOptions(level="real"))
+        labels = []
+        for source, label in zip(inputs.sources, inputs.labels, strict=True):
+            first = next(iter(source.batches()), None)
+            storage = find_storage(first.obs) if first is not None else content["native_storage"]
+            labels.append(replace(label, scale=known.scale(storage)))
+        transitions = sum(source.n_transitions for source in kept)
+        run_pass(adapter, inputs.sources, labels, Path(folder), Referee.draw(transitions, 0, 0))
+        return {**content, "rollouts": control_of_run(Path(folder), "")["rollouts"]}

@@ -1,0 +1,34 @@
+"""`qualcheck calibrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def calibrate(
+    real: Annotated[list[Path], typer.Argument(metavar="REAL...", help="Real rollouts.", show_default=False)],
+    env: Annotated[str, typer.Option("--env", help="Environment; see `qualcheck envs`.", show_default=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to create.", show_default=False)],
+    alpha: Annotated[
+        float, typer.Option("--alpha", metavar="A", help="Share of new real rollouts that may be rejected.")
+    ] = 0.01,
+    trust_pickle: Annotated[
+        bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
+    ] = False,
+) -> None:
+    """Learn the tolerances of an environment from real rollouts."""
+    from qualcheck.calibrating import calibrate as learn
+
+    content = learn(real, env, out, alpha=alpha, trust_pickle=trust_pickle).content
+    typer.echo(
+        f"{out}: {content['env']}, rows of {len(content['columns'])} columns, stored as {content['native_storage']}"
+    )
+    for storage, found in content["storages"].items():
+        need = "" if found["rollouts"] >= found["need_rollouts"] else f"; need n >= {found['need_rollouts']}"
+        typer.echo(
+            f"  {storage:<11} tolerance {found['tolerance']:.3g} medians, {found['label']} "
+            f"(n = {found['rollouts']} rollouts{need})"
+        )

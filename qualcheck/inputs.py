@@ -1,0 +1,104 @@
+"""Opens the inputs of a run: their layout, storage and tolerances, and what is said of all their rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qualcheck import calibration
+from qualcheck.adapter import EnvAdapter
+from qualcheck.calibration import Calibration
+from qualcheck.checks.restarts import Restarts
+from qualcheck.errors import UsageError
+from qualcheck.grade import parse_grade
+from qualcheck.io import Source, open_source
+from qualcheck.options import ScoreOptions
+from qualcheck.scoring import Labels
+from qualcheck.storage import SAMPLE, find_storage
+from qualcheck.types import AnyArray
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Opened files of one environment and row layout."""
+
+    adapter: EnvAdapter
+    sources: list[Source]
+    labels: list[Labels]
+    calibration: Calibration | None
+
+    @property
+    def transitions(self) -> int:
+        return sum(source.n_transitions for source in self.sources)
+
+
+def open_inputs(
+    adapter: EnvAdapter, sources: Sequence[Source | Path], options: ScoreOptions, level: str | None = None
+) -> Inputs:
+    """The inputs, ready to be scored.
+
+    Args:
+        adapter: the environment, in any of its layouts.
+        sources: files, or sources that are open already.
+        options: of the run.
+        level: what all rollouts are labelled with, whatever the options say.
+
+    Raises:
+        DataError: a file cannot be used, or the calibration does not fit.
+        UsageError: the files have different row layouts.
+    """
+    opened = [
+        open_source(
+            source,
+            adapter.layouts(),
+            index=index,
+            last_action=options.last_action,
+            trust_pickle=options.trust_pickle,
+        )
+        if isinstance(source, Path)
+        else source
+        for index, source in enumerate(sources)
+    ]
+    sizes = {source.spec.obs_size: source.path for source in opened}
+    if len(sizes) > 1:
+        listed = ", ".join(f"{path} ({size})" for size, path in sizes.items())
+        raise UsageError(f"the inputs have rows of different numbers of columns: {listed}. Score them apart.")
+    adapter = adapter.with_layout(opened[0].spec.obs_size) if opened else adapter
+    known = (
+        calibration.load(Path(options.calibration), adapter.spec)
+        if options.calibration
+        else calibration.shipped(adapter.spec)
+    )
+    grade = parse_grade(options.grade, adapter.spec)
+    labels = []
+    for source in opened:
+        storage = find_storage(_sample(source)) if not adapter.spec.exact else "exact"
+        scale = known.scale(storage) if known and not adapter.spec.exact else None
+        labels.append(
+            Labels(
+                source=str(source.path),
+                level=level or options.level,
+                generator=options.generator,
+                start=options.start,
+                longest=source.longest,
+                reading=None,
+                grade=grade,
+                scale=scale,
+                restarts=Restarts(options.restarts, storage, options.seed),
+                task=adapter.placement_of_task(options.task) if options.task else None,
+            )
+        )
+    return Inputs(adapter, opened, labels, known)
+
+
+def _sample(source: Source) -> AnyArray:
+    """Rows from the beginning of a source, (R, O)."""
+    rows: list[AnyArray] = []
+    for rollouts in source.batches(SAMPLE):
+        rows.append(rollouts.obs)
+        if sum(map(len, rows)) >= SAMPLE:
+            break
+    return np.concatenate(rows) if rows else np.zeros((0, source.spec.obs_size), np.float32)

@@ -1,0 +1,90 @@
+"""Row layouts of the benchmark's environments, as far as reading a file needs them, and which of them a file has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qualcheck.errors import DataError, unknown_name
+from qualcheck.registry import known, load
+from qualcheck.spec import ActionSpec, EnvSpec
+
+CODE_SIZE = 768
+
+# environment -> columns of a row, kind and number (of actions or of action columns), and the horizon of an episode.
+# Source: the benchmark's environment classes (ImagineBench, released code of May 2025).
+ROWS: dict[str, tuple[tuple[int, ...], ActionSpec, int]] = {
+    "metaworld": ((91,), ActionSpec("box", 4, -1.0, 1.0), 100),
+    "clevr": ((10,), ActionSpec("discrete", 40), 50),
+    "libero": ((44,), ActionSpec("box", 7, -1.0, 1.0), 150),
+}
+
+
+def environments() -> list[str]:
+    """Ids of every environment whose files can be read, scored or not."""
+    return sorted({*known(), *ROWS})
+
+
+def specs(env: str) -> list[EnvSpec]:
+    """Every row layout of an environment: the adapter's own, else the table's with nothing but sizes in them.
+
+    Raises:
+        UnknownName: no environment has that id.
+    """
+    if env in known():
+        adapter = load(env)
+        found = list(adapter.layouts())
+        adapter.close()
+        return found
+    if env not in ROWS:
+        raise unknown_name("environment", env, environments())
+    sizes, action, horizon = ROWS[env]
+    return [_plain(env, size, action, horizon) for size in sizes]
+
+
+def _plain(env: str, size: int, action: ActionSpec, horizon: int) -> EnvSpec:
+    return EnvSpec(
+        id=env,
+        version="0",
+        blocks=(),
+        obs_size=size,
+        code_size=CODE_SIZE,
+        action=action,
+        step_seconds=None,
+        horizon=horizon,
+        judging_grade="scaled:0.5",
+        restores="partial",
+        codes=("",),
+        columns=tuple(f"x{i}" for i in range(size)),
+    )
+
+
+def choose(path: Path | str, specs: Sequence[EnvSpec], columns: int, actions: tuple[int, ...]) -> EnvSpec:
+    """The layout of rows of `columns` numbers; where several are, the one whose actions fit.
+
+    Args:
+        actions: shape of one action as stored, () or (A,).
+
+    Raises:
+        DataError: none has so many columns.
+    """
+    wide = [spec for spec in specs if columns in widths(spec)]
+    if not wide:
+        sizes = sorted({size for spec in specs for size in widths(spec)})
+        names = ", ".join(dict.fromkeys(spec.id for spec in specs))
+        raise DataError(
+            f"{path}: 'observations' has {columns} columns; expected {' or '.join(map(str, sizes))} for {names}. "
+            "Is --env right?"
+        )
+    return next((spec for spec in wide if takes(spec, actions)), wide[0])
+
+
+def widths(spec: EnvSpec) -> list[int]:
+    """Columns that a row may have, without and with the instruction code."""
+    return [spec.obs_size] + ([spec.obs_size + spec.code_size] if spec.code_size else [])
+
+
+def takes(spec: EnvSpec, actions: tuple[int, ...]) -> bool:
+    """Whether an action of this shape, () or (A,), is one of the environment."""
+    columns = 1 if spec.action.kind == "discrete" else spec.action.size
+    return actions == (columns,) or (actions == () and columns == 1)
