@@ -9,9 +9,7 @@ import numpy as np
 
 from qualcheck.filters.decide import Decision
 from qualcheck.filters.reasons import LABELS
-from qualcheck.types import FloatArray, IntArray
-
-UNDECIDED = (0.1, 0.9)  # share of restarts that reach the goal, where it is a share
+from qualcheck.types import UNDECIDED, FloatArray, IntArray
 
 
 def summary(decision: Decision, gc_replayed: FloatArray | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ least 1 - alpha (split conformal prediction; definitions, section "Calibration")
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,37 +40,38 @@ class Scale:
         return self.tolerance * min(self.median.values(), default=0.0)
 
 
-def fit(adapter: EnvAdapter, batches: Iterable[Rollouts], alpha: float = ALPHA) -> dict[str, Any]:
+def fit(
+    adapter: EnvAdapter, batches: Iterable[Rollouts], alpha: float = ALPHA, spread: Iterable[Rollouts] | None = None
+) -> dict[str, Any]:
     """The calibration of one environment from real rollouts, as JSON content without provenance.
 
     Args:
         adapter: the environment, for the layout the rollouts have.
         batches: real rollouts; what a simulator cannot take on, and defective rollouts, are left out.
         alpha: share of new real rollouts that may hold a rejected transition.
+        spread: real rollouts that the standard deviations are taken from; None: all of them.
     """
     spec = adapter.spec
     parts = list(batches)
-    native = _coarsest([find_storage(part.obs) for part in parts])
+    native = [find_storage(part.obs) for part in parts]
     storages = {}
-    for storage in coarser_or_equal(native):
-        measured = [_errors(adapter, _stored(part, storage, native)) for part in parts]
-        storages[storage] = _tolerance(measured, [block.name for block in spec.blocks], alpha)
-    change, state = _spread(parts)
+    for storage in STORAGES:
+        usable = [(part, own) for part, own in zip(parts, native, strict=True) if storage in coarser_or_equal(own)]
+        if usable:
+            measured = [_errors(adapter, _stored(part, storage, own)) for part, own in usable]
+            storages[storage] = _tolerance(measured, [block.name for block in spec.blocks], alpha)
+    change, state = _spread(parts if spread is None else list(spread))
     return {
         "env": spec.id,
         "env_version": spec.version,
         "columns": list(spec.columns),
         "blocks": {block.name: block.unit for block in spec.blocks},
         "alpha": alpha,
-        "native_storage": native,
+        "native_storages": sorted(set(native), key=STORAGES.index),
         "storages": storages,
         "std_change": change.tolist(),
         "std_state": state.tolist(),
     }
-
-
-def _coarsest(storages: Sequence[str]) -> str:
-    return max(storages, key=STORAGES.index, default="float64")
 
 
 def _stored(rollouts: Rollouts, storage: str, native: str) -> Rollouts:

@@ -24,6 +24,7 @@ from qualcheck.registry import load
 from qualcheck.scorepass import Referee, run_pass
 from qualcheck.storage import find_storage
 from qualcheck.subset import Subset
+from qualcheck.types import Rollouts
 
 HELD_OUT = 5  # every fifth rollout is not fitted on, and kept as the control
 
@@ -71,7 +72,7 @@ def calibrate(
         fitted, kept = [], []
         for source in inputs.sources:
             held = np.arange(source.n_rollouts) % HELD_OUT == HELD_OUT - 1
-            fitted.append(Subset(source, ~held))
+            fitted += Subset(source, ~held).batches()
             kept.append(Subset(source, held))
         provenance = {
             "source": "held-out part of " + ", ".join(path.name for path in paths),
@@ -88,24 +89,36 @@ def calibrate(
 
 
 def build(
-    adapter: EnvAdapter, fitted: Sequence[Source], kept: Sequence[Source], alpha: float, provenance: dict[str, Any]
+    adapter: EnvAdapter,
+    fitted: Sequence[Rollouts],
+    kept: Sequence[Source],
+    alpha: float,
+    provenance: dict[str, Any],
+    spread: Sequence[Rollouts] | None = None,
 ) -> dict[str, Any]:
-    """The content of a calibration file: tolerances from some sources, the control from others.
+    """The content of a calibration file.
+
+    Args:
+        adapter: the environment in the row layout of the rollouts.
+        fitted: real rollouts that the tolerances are learnt from.
+        kept: others, which become the control.
+        alpha: see `fit`.
+        provenance: what else the file says.
+        spread: see `fit`.
 
     Raises:
-        DataError: not one transition could be replayed.
+        DataError: there is no transition to learn from.
     """
-    batches = [part for source in fitted for part in source.batches()]
-    if not any(part.n_transitions for part in batches):
+    if not any(part.n_transitions for part in fitted):
         raise DataError("calibrate: the files hold no transition to learn from. Are they rollouts of this environment?")
-    content = {**fit(adapter, batches, alpha), **provenance}
+    content = {**fit(adapter, fitted, alpha, spread), **provenance}
     known = Calibration("new", "", content)
     with tempfile.TemporaryDirectory() as folder:
         inputs = open_inputs(adapter, list(kept), ScoreOptions(level="real"))
         labels = []
         for source, label in zip(inputs.sources, inputs.labels, strict=True):
             first = next(iter(source.batches()), None)
-            storage = find_storage(first.obs) if first is not None else content["native_storage"]
+            storage = find_storage(first.obs) if first is not None else content["native_storages"][0]
             labels.append(replace(label, scale=known.scale(storage)))
         transitions = sum(source.n_transitions for source in kept)
         run_pass(adapter, inputs.sources, labels, Path(folder), Referee.draw(transitions, 0, 0))

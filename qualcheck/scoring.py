@@ -17,7 +17,7 @@ from qualcheck.checks.batch import Batch, Codes, first_step, medians, share
 from qualcheck.checks.restarts import Restarts
 from qualcheck.grade import Grade
 from qualcheck.table import coded
-from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
+from qualcheck.types import UNDECIDED, AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
 
 
 @dataclass
@@ -36,8 +36,9 @@ class Tally:
     simulator_steps: int = 0
 
     def verdicts(self, metric: str, values: FloatArray) -> None:
-        self.verified[metric] += int((~np.isnan(values)).sum())
-        self.passed[metric] += int((values > 0).sum())
+        low, high = UNDECIDED
+        self.verified[metric] += int(((values <= low) | (values >= high)).sum())
+        self.passed[metric] += int((values >= high).sum())
 
     def add(self, other: Tally) -> None:
         """Add what another batch counted."""

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+UNDECIDED = (0.1, 0.9)  # a share of restarts in between is no verdict (definitions, goal consistency)
+
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.integer[Any]]
 FloatArray = NDArray[np.floating[Any]]

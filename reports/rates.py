@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from qualcheck.stats import Interval, clopper_pearson, difference, korn_graubard, median_interval
-from qualcheck.types import AnyArray, FloatArray
+from qualcheck.types import UNDECIDED, AnyArray, FloatArray
 
 Share = dict[str, float | int | None]
-UNDECIDED = (0.1, 0.9)  # a share of restarts in between is no verdict (definitions, goal consistency)
 
 
 def of_counts(

@@ -23,9 +23,8 @@ def calibrate(
     from qualcheck.calibrating import calibrate as learn
 
     content = learn(real, env, out, alpha=alpha, trust_pickle=trust_pickle).content
-    typer.echo(
-        f"{out}: {content['env']}, rows of {len(content['columns'])} columns, stored as {content['native_storage']}"
-    )
+    columns, stored = len(content["columns"]), ", ".join(content["native_storages"])
+    typer.echo(f"{out}: {content['env']}, rows of {columns} columns, stored as {stored}")
     for storage, found in content["storages"].items():
         need = "" if found["rollouts"] >= found["need_rollouts"] else f"; need n >= {found['need_rollouts']}"
         typer.echo(

@@ -116,7 +116,7 @@ class PaddedArrays:
     def _per_step(self, keys: tuple[str, ...], also: int | None = None) -> AnyArray | None:
         """The first of `keys` in the file as (N', T)."""
         for key in keys:
-            if keys in (TERMINAL_KEYS, TRUNCATED_KEYS) and np.ndim(self.raw.get(key)) == 1:
+            if keys in (TERMINAL_KEYS, TRUNCATED_KEYS) and getattr(self.raw.get(key), "ndim", 0) == 1:
                 continue  # one flag a rollout says nothing of its steps
             value = self._numbers(key)
             if value is None:

@@ -46,7 +46,7 @@ def read_benchmark(path: Path, file: pq.ParquetFile) -> tuple[dict[str, Any], di
         if name == "row_index" or part_of_array:
             continue
         if name.endswith("_data") and name.startswith("list_"):
-            arrays[stem.removeprefix("list_")] = TextLists(_one(table[name]).take(order))
+            arrays[stem.removeprefix("list_")] = _ragged(path, table, stem, order)
         elif name.endswith("_data") and f"{stem}_shape" in names:
             arrays[stem] = _full_array(path, table, stem, order)
         elif name.startswith("list_"):
@@ -89,6 +89,27 @@ def _full_array(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
     if (lists.value_lengths().to_numpy() != math.prod(shape)).any():
         raise DataError(f"{path}: {key}_data holds lists of other lengths than {key}_shape says. Write the file again")
     return values.reshape(len(lists), *shape)
+
+
+def _ragged(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
+    """Lists of one entry a rollout: of text as they are, of numbers as arrays of each row's own shape."""
+    lists = _one(table[f"{key}_data"]).take(order)
+    listed = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
+    names = table.column_names
+    numbers = listed and (pa.types.is_integer(lists.type.value_type) or pa.types.is_floating(lists.type.value_type))
+    if not numbers or f"{key}_shape" not in names or f"{key}_dtype" not in names:
+        return TextLists(lists)
+    told = (table[f"{key}_{what}"].combine_chunks().take(order).to_pylist() for what in ("shape", "dtype"))
+    arrays = []
+    for values, shape, dtype in zip(lists.to_pylist(), *told, strict=True):
+        found = _SHAPE.fullmatch(shape) if isinstance(shape, str) and len(shape) < 200 else None
+        if found is None or not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
+            raise DataError(f"{path}: {key}_shape or {key}_dtype is none; expected such as '(21, 10)' and 'float32'")
+        size = tuple(int(n) for n in found[1].split(",")) if found[1] else ()
+        if len(values or []) != math.prod(size):
+            raise DataError(f"{path}: {key}_data has a list of another length than {key}_shape says")
+        arrays.append(np.array(values or [], np.dtype(dtype)).reshape(size))
+    return arrays
 
 
 def _row_shape(path: Path, key: str, text: Any) -> tuple[int, ...]:

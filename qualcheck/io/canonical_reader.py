@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -33,6 +32,14 @@ from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
 _NEEDED = ("rollout", "step", "obs", "action")
+
+
+# what numpy, Arrow and json raise on values that are not what the file says of them
+_ODD = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, pa.ArrowException)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n")[0][:120]
 
 
 def recognises(schema: pa.Schema) -> bool:
@@ -81,6 +88,7 @@ class CanonicalSource:
         env = self._marks.get("qualcheck.env", specs[0].id)
         if env not in {spec.id for spec in specs}:
             raise DataError(f"{self.path}: rollouts of {env}; expected {specs[0].id}. Is --env right?")
+        specs = [spec for spec in specs if spec.id == env]
         missing = [name for name in _NEEDED if name not in self._schema.names]
         if missing:
             raise DataError(f"{self.path}: no column {missing[0]!r}; expected {', '.join(_NEEDED)} and more")
@@ -113,7 +121,7 @@ class CanonicalSource:
             return None
         try:
             return pq.read_table(io.BytesIO(base64.b64decode(self._marks["qualcheck.empty"], validate=True)))
-        except (binascii.Error, OSError, pa.ArrowException) as error:
+        except (ValueError, OSError, pa.ArrowException) as error:
             raise DataError(f"{self.path}: its list of empty rollouts cannot be read. Write the file again") from error
 
     def _read(self, columns: list[str] | None, group: int | None = None) -> pa.Table:
@@ -172,6 +180,15 @@ class CanonicalSource:
         """Whole rollouts in file order; see `PaddedSource.batches`."""
         if max_transitions < 1:
             raise UsageError(f"a batch of {max_transitions} transitions; expected at least 1")
+        try:
+            yield from self._batches(max_transitions, extras)
+        except _ODD as error:
+            raise DataError(
+                f"{self.path}: a column does not hold what its mark says ({type(error).__name__}: "
+                f"{_first_line(error)}). Write the file again"
+            ) from error
+
+    def _batches(self, max_transitions: int, extras: bool) -> Iterator[Rollouts]:
         columns = [name for name in self._schema.names if extras or not name.startswith("x_")]
         carried = self._schema.empty_table().select(columns)
         given = -1  # number of the last rollout handed on
@@ -216,22 +233,7 @@ class CanonicalSource:
         bounds = np.append(first, len(numbers))
         for begin, end in batch_bounds(np.diff(bounds), most):
             part = table.slice(bounds[begin], bounds[end] - bounds[begin])
-            try:
-                rollouts = self._rollouts(part, bounds[begin : end + 1] - bounds[begin], extras)
-            except (
-                ValueError,
-                TypeError,
-                KeyError,
-                IndexError,
-                AttributeError,
-                OverflowError,
-                pa.ArrowException,
-            ) as error:
-                raise DataError(
-                    f"{self.path}: a column does not hold what its mark says ({type(error).__name__}: "
-                    f"{str(error)[:120]}). Write the file again"
-                ) from error
-            yield rollouts
+            yield self._rollouts(part, bounds[begin : end + 1] - bounds[begin], extras)
 
     def _rollouts(self, table: pa.Table, bounds: IntArray, extras: bool) -> Rollouts:
         table = table.unify_dictionaries().combine_chunks()

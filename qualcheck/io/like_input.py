@@ -8,8 +8,6 @@ the rest is padded as the source pads. What the layout cannot say goes into keys
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ import pyarrow.parquet as pq
 from qualcheck.errors import DataError, UsageError
 from qualcheck.filters.pieces import Pieces
 from qualcheck.io.source import Source
+from qualcheck.io.write_npy import write_npy
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
 CUTOFFS_KEY = "qualcheck_filter"
@@ -208,30 +207,12 @@ def _write_npy(
         out[name] = kept
     if len(cut) and given is None:
         out["masks"] = _new_mask(layout, steps)
-    _dump({**out, **own, **extra}, path)
+    write_npy({**out, **own, **extra}, path)
 
 
 def _new_mask(layout: _Layout, steps: int) -> AnyArray:
     """The mask of a file that had none because every rollout was as long as the arrays, (P, T)."""
     return (np.arange(steps) < layout.valid[:, None]).astype(np.float32)
-
-
-def _dump(keys: dict[str, Any], path: Path) -> None:
-    """A pickled `.npy` that numpy 1 reads as well: the benchmark's own environments pin it."""
-    outer = np.array(keys, dtype=object)
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(outer))
-    large = any(isinstance(value, np.ndarray) and value.nbytes >= 2**32 - 1 for value in keys.values())
-    body = pickle.dumps(outer, protocol=4 if large else 3)
-    # numpy 2 names its module numpy._core, which numpy 1 lacks; protocol 3 writes the name once, without its length
-    new, old = b"\x80\x03cnumpy._core.multiarray\n", b"\x80\x03cnumpy.core.multiarray\n"
-    with path.open("wb") as stream:
-        stream.write(header.getvalue())
-        if body.startswith(new):
-            stream.write(old)
-            stream.write(memoryview(body)[len(new) :])
-        else:
-            stream.write(body)
 
 
 def _write_parquet(

@@ -1,0 +1,135 @@
+"""`convert`: any rollout file to qualcheck's own layout, or on to the benchmark's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qualcheck.errors import UsageError
+from qualcheck.io.arrays import GOAL_KEYS, MASK_KEYS
+from qualcheck.io.canonical import CanonicalWriter
+from qualcheck.io.layouts import environments, specs
+from qualcheck.io.source import FileSource, open_source
+from qualcheck.io.to_padded import BEYOND_KEY, LAYOUT_KEY, MASK_COLUMN, describe, to_padded
+from qualcheck.io.write_benchmark import write_benchmark
+from qualcheck.io.write_npy import write_npy
+from qualcheck.output import refuse_overlap, staged_files
+from qualcheck.spec import EnvSpec
+from qualcheck.types import AnyArray, Rollouts
+
+LAYOUTS = ("canonical", "npy", "benchmark_parquet")
+PADDED = ("npy", "npz", "hdf5", "pickle", "benchmark_parquet")
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written, and what there is to say of its input."""
+
+    out: Path
+    env: str
+    format: str  # of the input
+    n_rollouts: int
+    n_transitions: int
+    findings: list[str]
+
+
+def convert(
+    input: str | Path,
+    out: str | Path,
+    env: str | None = None,
+    *,
+    to: str = "canonical",
+    trust_pickle: bool = False,
+    encodings: str | Path | None = None,
+    last_action: str = "auto",
+    obs_mean: AnyArray | None = None,
+    obs_std: AnyArray | None = None,
+) -> Converted:
+    """Write a rollout file in another layout; every value of its rollouts is kept, padding is not.
+
+    Args:
+        input: any file that `qualcheck score` reads, also of an environment that it cannot score yet.
+        out: file to create.
+        env: environment of the rows; None: what the file says, else the one environment whose rows and actions fit.
+        to: one of `LAYOUTS`.
+        encodings: reference codes that name the instructions, as in `open_source`; so the next three.
+
+    Raises:
+        DataError: the input cannot be read.
+        UsageError: no or several environments fit, `out` exists or is the input, or the layout cannot hold the rows.
+    """
+    path, out = Path(input), Path(out)
+    if to not in LAYOUTS:
+        raise UsageError(f"--to {to!r}; it is one of: {', '.join(LAYOUTS)}.")
+    every = [spec for name in environments() for spec in specs(name)] if env is None else specs(env)
+    source = open_source(
+        path,
+        every,
+        last_action=last_action,
+        trust_pickle=trust_pickle,
+        encodings=encodings,
+        obs_mean=obs_mean,
+        obs_std=obs_std,
+    )
+    findings = [] if env is not None else _only_one(source, every)
+    refuse_overlap(out, source.files)
+    for beside in (out, out.with_name(f"{out.name}.codes.npy")):
+        if beside.exists() or beside.is_symlink():
+            raise UsageError(f"-o {out}: {beside} exists already; nothing is overwritten. Choose another name.")
+    with staged_files(out) as stage:
+        if to == "canonical":
+            with CanonicalWriter(stage / out.name, source.spec, _metadata(source), [str(path)]) as writer:
+                for batch in _whole(source):
+                    writer.append(batch)
+        else:
+            keys = to_padded(source)
+            if to == "npy":
+                write_npy(keys, stage / out.name)
+            else:
+                write_benchmark(keys, stage / out.name, f"{path.stem}.npy")
+    return Converted(
+        out, source.spec.id, source.format, source.n_rollouts, source.n_transitions, [*findings, *source.findings]
+    )
+
+
+def _only_one(source: FileSource, every: Sequence[EnvSpec]) -> list[str]:
+    """A finding that says which environment the rows were taken for."""
+    own = source.spec
+    if source.format == "canonical":
+        return []
+    fitting = {spec.id for spec in every if (spec.obs_size, spec.action.size) == (own.obs_size, own.action.size)}
+    if len(fitting) > 1:
+        raise UsageError(f"{source.path}: rows of {', '.join(sorted(fitting))} look alike; say which with --env ENV.")
+    return [f"taken for {own.id}, the only environment with rows of {own.obs_size} columns and such actions"]
+
+
+def _metadata(source: FileSource) -> dict[str, Any]:
+    metadata = dict(source.metadata)
+    if source.format.partition(",")[0] in PADDED:
+        metadata[LAYOUT_KEY] = describe(source)
+        for name in ("instructions", *GOAL_KEYS):
+            value = source.keys().get(name)
+            if isinstance(value, list | tuple | np.ndarray) and len(value) > source.n_rollouts:
+                metadata[BEYOND_KEY + name] = list(value[source.n_rollouts :])
+    return metadata
+
+
+def _whole(source: FileSource) -> Iterator[Rollouts]:
+    """The batches of a source, with the masks that cannot be told from the length of a rollout."""
+    keys = source.keys() if source.format.partition(",")[0] in PADDED else {}
+    masks = next((keys[name] for name in MASK_KEYS if keys.get(name) is not None), None)
+    done = 0
+    for batch in source.batches(extras=True):
+        irregular = batch.flags.get("mask_hole", np.zeros(batch.n_rollouts, bool)).copy()
+        irregular |= batch.flags.get("mask_value", irregular)
+        if masks is not None and irregular.any():
+            flat = np.asarray(masks[done : done + batch.n_rollouts])
+            flat = flat.reshape(len(flat), -1)
+            rows = [flat[i] if odd else None for i, odd in enumerate(irregular.tolist())]
+            batch = replace(batch, extra_rollout={**batch.extra_rollout, MASK_COLUMN: rows})
+        done += batch.n_rollouts
+        yield batch
