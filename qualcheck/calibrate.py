@@ -58,7 +58,7 @@ def fit(
     for storage in STORAGES:
         usable = [(part, own) for part, own in zip(parts, native, strict=True) if storage in coarser_or_equal(own)]
         if usable:
-            measured = [_errors(adapter, _stored(part, storage, own)) for part, own in usable]
+            measured = [_errors(adapter, stored(part, storage)) for part, own in usable]
             storages[storage] = _tolerance(measured, [block.name for block in spec.blocks], alpha)
     change, state = _spread(parts if spread is None else list(spread))
     return {
@@ -74,9 +74,9 @@ def fit(
     }
 
 
-def _stored(rollouts: Rollouts, storage: str, native: str) -> Rollouts:
-    """The rollouts as a file of that storage would hold them."""
-    if storage == native:
+def stored(rollouts: Rollouts, storage: str) -> Rollouts:
+    """The rollouts as a file of that storage would hold them, float64; unchanged if it is their own."""
+    if storage == find_storage(rollouts.obs):
         return rollouts
     return replace(
         rollouts,

@@ -12,17 +12,17 @@ import numpy as np
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibrate import ALPHA, fit
+from qualcheck.calibrate import ALPHA, Scale, fit, stored
 from qualcheck.calibration import Calibration, control_of_run
 from qualcheck.errors import DataError, UsageError
 from qualcheck.inputs import open_inputs
-from qualcheck.io import Source
+from qualcheck.io import CanonicalWriter
 from qualcheck.manifest import dump, sha256, sha256_text
 from qualcheck.options import ScoreOptions
 from qualcheck.output import refuse_overlap, staged_files
 from qualcheck.registry import load
 from qualcheck.scorepass import Referee, run_pass
-from qualcheck.storage import find_storage
+from qualcheck.storage import coarser_or_equal, find_storage
 from qualcheck.subset import Subset
 from qualcheck.types import Rollouts
 
@@ -69,11 +69,12 @@ def calibrate(
     refuse_overlap(out, paths)
     try:
         inputs = open_inputs(adapter, paths, ScoreOptions(trust_pickle=trust_pickle))
-        fitted, kept = [], []
+        fitted: list[Rollouts] = []
+        kept: list[Rollouts] = []
         for source in inputs.sources:
             held = np.arange(source.n_rollouts) % HELD_OUT == HELD_OUT - 1
             fitted += Subset(source, ~held).batches()
-            kept.append(Subset(source, held))
+            kept += Subset(source, held).batches()
         provenance = {
             "source": "held-out part of " + ", ".join(path.name for path in paths),
             "data": [{"path": str(path), "sha256": sha256(path)} for path in paths],
@@ -91,7 +92,7 @@ def calibrate(
 def build(
     adapter: EnvAdapter,
     fitted: Sequence[Rollouts],
-    kept: Sequence[Source],
+    kept: Sequence[Rollouts],
     alpha: float,
     provenance: dict[str, Any],
     spread: Sequence[Rollouts] | None = None,
@@ -101,7 +102,7 @@ def build(
     Args:
         adapter: the environment in the row layout of the rollouts.
         fitted: real rollouts that the tolerances are learnt from.
-        kept: others, which become the control.
+        kept: others, which become the control, in every storage that they can be brought into.
         alpha: see `fit`.
         provenance: what else the file says.
         spread: see `fit`.
@@ -113,13 +114,23 @@ def build(
         raise DataError("calibrate: the files hold no transition to learn from. Are they rollouts of this environment?")
     content = {**fit(adapter, fitted, alpha, spread), **provenance}
     known = Calibration("new", "", content)
+    controls = {}
+    for storage in content["storages"]:
+        usable = [stored(part, storage) for part in kept if storage in coarser_or_equal(find_storage(part.obs))]
+        if usable:
+            controls[storage] = _control(adapter, usable, known.scale(storage))
+    return {**content, "controls": controls}
+
+
+def _control(adapter: EnvAdapter, rollouts: Sequence[Rollouts], scale: Scale | None) -> dict[str, Any]:
+    """The compact table of real rollouts scored with a scale."""
     with tempfile.TemporaryDirectory() as folder:
-        inputs = open_inputs(adapter, list(kept), ScoreOptions(level="real"))
-        labels = []
-        for source, label in zip(inputs.sources, inputs.labels, strict=True):
-            first = next(iter(source.batches()), None)
-            storage = find_storage(first.obs) if first is not None else content["native_storages"][0]
-            labels.append(replace(label, scale=known.scale(storage)))
-        transitions = sum(source.n_transitions for source in kept)
-        run_pass(adapter, inputs.sources, labels, Path(folder), Referee.draw(transitions, 0, 0))
-        return {**content, "rollouts": control_of_run(Path(folder), "")["rollouts"]}
+        path = Path(folder) / "kept.parquet"
+        with CanonicalWriter(path, adapter.spec, {}) as writer:
+            for part in rollouts:
+                writer.append(part)
+        inputs = open_inputs(adapter, [path], ScoreOptions())
+        labels = [replace(label, scale=scale) for label in inputs.labels]
+        run_pass(adapter, inputs.sources, labels, Path(folder), Referee.draw(inputs.transitions, 0, 0))
+        table: dict[str, Any] = control_of_run(Path(folder), "")["rollouts"]
+        return table

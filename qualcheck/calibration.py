@@ -50,12 +50,13 @@ class Calibration:
             found["label"],
         )
 
-    @property
-    def control(self) -> dict[str, Any] | None:
-        """The held-out real rollouts stored with it, as a report needs them."""
-        if "rollouts" not in self.content:
+    def control(self, storage: str) -> dict[str, Any] | None:
+        """The held-out real rollouts kept with it, stored in the same way, as a report needs them."""
+        table = self.content.get("controls", {}).get(storage, self.content.get("rollouts"))
+        if table is None:
             return None
-        return {"source": self.content["source"], "rollouts": self.content["rollouts"]}
+        how = "" if storage == "exact" else f", stored as {storage}"
+        return {"source": self.content["source"] + how, "rollouts": table}
 
 
 def shipped(spec: EnvSpec) -> Calibration | None:

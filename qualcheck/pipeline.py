@@ -101,7 +101,7 @@ def _write(
     inputs = open_inputs(adapter, paths, options)
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
     result, labels = _score_all(inputs, folder, options, progress)
-    control = inputs.calibration.control if inputs.calibration else None
+    control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
     if real:
         (folder / "reference").mkdir()
         _score_all(open_inputs(adapter, real, options, level="real"), folder / "reference", options, None)

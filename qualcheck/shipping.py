@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
@@ -26,7 +25,7 @@ from qualcheck.calibrating import build
 from qualcheck.envs.halfcheetah.adapter import HalfCheetah
 from qualcheck.envs.halfcheetah.goals import TASKS
 from qualcheck.envs.halfcheetah.record import record
-from qualcheck.io import CanonicalWriter, open_source
+from qualcheck.io import open_source
 from qualcheck.manifest import sha256
 from qualcheck.subset import Subset
 from qualcheck.types import Rollouts
@@ -68,28 +67,18 @@ def halfcheetah(paths: list[Path], spread: Path | None, folder: Path) -> None:
         adapter = usual.with_layout(spec.obs_size)
         fitted = [in_layout(part, spec.obs_size) for part in [*given, *own("fit", FIT_EACH)]]
         measured = [in_layout(part, spec.obs_size) for part in whole] or None
-        with tempfile.TemporaryDirectory() as temporary:
-            kept = Path(temporary) / "control.parquet"
-            with CanonicalWriter(kept, spec, {}) as writer:
-                for part in own("control", CONTROL_EACH):
-                    writer.append(in_layout(part, spec.obs_size))
-            content = build(
-                adapter,
-                fitted,
-                [open_source(kept, spec)],
-                ALPHA,
-                {
-                    "source": "shipped calibration: own recordings of every task, held out",
-                    "data": [{"name": path.name, "sha256": sha256(path), "rollouts": "even"} for path in paths],
-                    "made_by": {
-                        "command": "python -m qualcheck.shipping halfcheetah",
-                        "qualcheck": __version__,
-                        "mujoco": version("mujoco"),
-                        "seeds": SEEDS,
-                    },
-                },
-                measured,
-            )
+        kept = [in_layout(part, spec.obs_size) for part in own("control", CONTROL_EACH)]
+        provenance = {
+            "source": "shipped calibration: own recordings of every task, held out",
+            "data": [{"name": path.name, "sha256": sha256(path), "rollouts": "even"} for path in paths],
+            "made_by": {
+                "command": "python -m qualcheck.shipping halfcheetah",
+                "qualcheck": __version__,
+                "mujoco": version("mujoco"),
+                "seeds": SEEDS,
+            },
+        }
+        content = build(adapter, fitted, kept, ALPHA, provenance, measured)
         adapter.close()
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
         (folder / f"halfcheetah-{spec.obs_size}.json").write_text(text + "\n", encoding="utf-8")

@@ -75,7 +75,11 @@ def from_records(path: Path, raw: Any) -> tuple[FlatColumns, dict[str, Any]]:
         )
     ends = None if follow is None else [_array(path, i, record, follow, 2) for i, record in enumerate(records)]
     length = [min(n, r, *([len(ends[i])] if ends else [])) for i, (n, r) in enumerate(zip(held, rows, strict=True))]
-    short = np.array([n not in (r, r - 1) or n != m for n, r, m in zip(held, rows, length, strict=True)], bool)
+    short = np.array(
+        [n not in ((r,) if ends else (r, r - 1)) or n != m for n, r, m in zip(held, rows, length, strict=True)], bool
+    )
+    if ends is not None:
+        short |= np.array([len(e) != n for e, n in zip(ends, held, strict=True)], bool)
     more = np.array([r > m for r, m in zip(rows, length, strict=True)], bool)
     width = {o.shape[1] for o in obs} | {e.shape[1] for e in ends or []}
     if len(width) > 1 or len({a.shape[1:] for a in action}) > 1:

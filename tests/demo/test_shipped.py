@@ -127,7 +127,7 @@ def test_small_model_is_worse_the_further_a_level_is_from_its_training(scored: C
 
 
 def test_control_holds_a_hundred_clean_rollouts_of_each_task() -> None:
-    control = shipped(BabyAI.spec).control
+    control = shipped(BabyAI.spec).control("exact")
     assert control is not None
     table = control["rollouts"]
     assert Counter(table["task"]) == dict.fromkeys(goals.TASK_IDS, 100)
@@ -139,7 +139,7 @@ def test_control_holds_a_hundred_clean_rollouts_of_each_task() -> None:
 
 
 def test_control_shares_no_start_with_the_shipped_files(scored: Callable[[Path], Run]) -> None:
-    control = shipped(BabyAI.spec).control
+    control = shipped(BabyAI.spec).control("exact")
     assert control is not None
     held_out = set(control["rollouts"]["cluster"])
     for path in (REAL, IMAGINED):

