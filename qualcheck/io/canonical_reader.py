@@ -27,7 +27,7 @@ from qualcheck.io.columns import (
     step_values,
     text_values,
 )
-from qualcheck.io.gather import all_finite, any_in, bad_actions, batch_bounds
+from qualcheck.io.gather import batch_bounds, row_flags
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
@@ -271,7 +271,7 @@ class CanonicalSource:
         origin = texts("source")
         if extras and any(origin):
             extra_rollout["source"] = [name or "" for name in origin]
-        flags = self._flags(texts("flags"), breaks, obs, action, reward, has_final, offsets)
+        flags = row_flags(self.spec.action, texts("flags"), breaks, obs, action, reward, has_final, offsets)
         named = {name: texts(name) for name in ("level", "generator", "task")}
         known = {k: [v or "" for v in values] for k, values in named.items() if any(v is not None for v in values)}
         defect = texts("defect")
@@ -389,30 +389,6 @@ class CanonicalSource:
         codes = np.full((len(places), self.codes.shape[1]), np.nan, self.codes.dtype)
         codes[known] = self.codes[places.drop_null().to_numpy()]
         return codes
-
-    def _flags(
-        self,
-        texts: list[str | None],
-        breaks: IntArray,
-        obs: AnyArray,
-        action: AnyArray,
-        reward: AnyArray | None,
-        has_final: BoolArray,
-        offsets: IntArray,
-    ) -> dict[str, BoolArray]:
-        n = len(texts)
-        flags = {"chain_break": any_in(breaks, offsets)}
-        flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, self.spec.action)), offsets)
-        flags["non_finite"] = np.zeros(n, bool)
-        row_offsets = np.concatenate([[0], np.cumsum(np.diff(offsets) + has_final)]).astype(np.int64)
-        for values, bounds in ((obs, row_offsets), (action, offsets), (reward, offsets)):
-            if values is not None and not all_finite(values):
-                finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-                flags["non_finite"] |= any_in(np.flatnonzero(~finite), bounds)
-        for i, names in enumerate(texts):
-            for name in names.split() if names else ():
-                flags.setdefault(name, np.zeros(n, bool))[i] = True
-        return flags
 
 
 def read_codes(path: Path | str, spec: EnvSpec) -> AnyArray | None:

@@ -181,8 +181,8 @@ def json_column(values: Sequence[Any], valid: Sequence[bool] | None = None) -> p
 
 
 def to_json(value: Any) -> str:
-    """JSON text of plain values, arrays included."""
-    return json.dumps(value, default=_tagged, ensure_ascii=False)
+    """JSON text of plain values, arrays included; what is neither stands there as Python would print it."""
+    return json.dumps(_text_keys(value), default=_tagged_or_text, ensure_ascii=False)
 
 
 def from_json(text: str) -> Any:
@@ -202,6 +202,22 @@ def _tagged(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return {"qualcheck.set": sorted(value, key=repr)}
     raise TypeError(type(value).__name__)
+
+
+def _text_keys(value: Any) -> Any:
+    """The value with every key of a dict as text."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): _text_keys(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_text_keys(item) for item in value]
+    return value
+
+
+def _tagged_or_text(value: Any) -> Any:
+    try:
+        return _tagged(value)
+    except TypeError:
+        return str(value)
 
 
 def _untagged(value: dict[str, Any]) -> Any:

@@ -82,3 +82,28 @@ def non_finite_rollouts(*arrays: tuple[AnyArray | None, IntArray]) -> BoolArray:
         finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
         found |= any_in(np.flatnonzero(~finite), bounds)
     return found
+
+
+def row_flags(
+    spec: ActionSpec,
+    texts: list[str | None],
+    breaks: IntArray,
+    obs: AnyArray,
+    action: AnyArray,
+    reward: AnyArray | None,
+    has_final: BoolArray,
+    offsets: IntArray,
+) -> dict[str, BoolArray]:
+    """The flags of flat rollouts: those that `texts` names already, (N,), and those that their rows show."""
+    n = len(texts)
+    flags = {"chain_break": any_in(breaks, offsets)}
+    flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, spec)), offsets)
+    row_offsets = np.concatenate([[0], np.cumsum(np.diff(offsets) + has_final)]).astype(np.int64)
+    for i, names in enumerate(texts):
+        for name in names.split() if names else ():
+            flags.setdefault(name, np.zeros(n, bool))[i] = True
+    # rewards that a rollout lacks are NaN, and counted as what they are
+    short = flags.get("count_mismatch", np.zeros(n, bool))
+    bad = non_finite_rollouts((obs, row_offsets), (action, offsets)) | non_finite_rollouts((reward, offsets)) & ~short
+    flags["non_finite"] = bad | flags.get("non_finite", np.zeros(n, bool))
+    return flags

@@ -11,7 +11,6 @@ import io
 import math
 import mmap
 import pickle
-import re
 import threading
 import warnings
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 
 from qualcheck.errors import DataError
 from qualcheck.io.opcodes import SAFE_TUPLES, Malformed, scan
+from qualcheck.io.stand_ins import ALLOWED, ArrayStandIn, DtypeStandIn, ScalarStandIn
 
 
 class TrustedPickleWarning(UserWarning):
@@ -29,154 +29,8 @@ class TrustedPickleWarning(UserWarning):
 
 MAX_DEPTH = 200  # containers inside containers
 MOST_PATHS = 1_000_000  # through tuples that are shared; hashing a tuple walks them all
-_PLAIN_DTYPE = re.compile(r"(?:b1|[iu][1248]|f(?:2|4|8|12|16)|c(?:8|16|24|32)|O[48]?|[SU][1-9][0-9]{0,8})")
 _ATOMS = frozenset({str, bytes, bytearray, int, float, bool, complex, type(None)})
 _TEXT_ONLY = frozenset({str})
-
-
-class _Inert:
-    """Refuses every attribute that an unpickler might set."""
-
-    __slots__ = ()
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise Malformed(f"sets the attribute {name!r} of a constructor")
-
-
-class _Dtype(_Inert):
-    __slots__ = ("spec", "state")
-    spec: str
-    state: Any
-
-    def __init__(self, spec: str) -> None:
-        object.__setattr__(self, "spec", spec)
-        object.__setattr__(self, "state", None)
-
-    def __setstate__(self, state: Any) -> None:
-        if self.state is not None or type(state) is not tuple:
-            raise Malformed("sets the state of a dtype twice or to something odd")
-        object.__setattr__(self, "state", state)
-
-
-class _Array(_Inert):
-    __slots__ = ("parts",)
-    parts: tuple[Any, ...] | None  # (data, dtype, shape, order, axis order)
-
-    def __init__(self, parts: tuple[Any, ...] | None) -> None:
-        object.__setattr__(self, "parts", parts)
-
-    def __setstate__(self, state: Any) -> None:
-        if self.parts is not None or type(state) is not tuple or len(state) != 5 or state[0] not in (0, 1):
-            raise Malformed("sets the state of an array twice or to something odd")
-        _, shape, dtype, fortran, data = state
-        object.__setattr__(self, "parts", (data, dtype, shape, "F" if fortran is True or fortran == 1 else "C", None))
-
-
-class _Scalar(_Inert):
-    __slots__ = ("data", "dtype")
-    data: Any
-    dtype: Any
-
-    def __init__(self, dtype: Any, data: Any) -> None:
-        object.__setattr__(self, "dtype", dtype)
-        object.__setattr__(self, "data", data)
-
-
-class _NdarrayName(_Inert):
-    __slots__ = ()
-
-
-class _DtypeName(_Inert):
-    __slots__ = ()
-
-    def __call__(self, spec: Any, *_align_and_copy: Any) -> _Dtype:
-        if type(spec) is not str or not _PLAIN_DTYPE.fullmatch(spec):
-            shown = repr(spec[:40]) if type(spec) is str else f"made from {type(spec).__name__}"
-            raise Malformed(f"has an array of dtype {shown}; only plain numbers, text, bytes and objects are read")
-        return _Dtype(spec)
-
-
-class _Reconstruct(_Inert):
-    __slots__ = ()
-
-    def __call__(self, kind: Any, *_first_shape: Any) -> _Array:
-        if type(kind) is not _NdarrayName:
-            raise Malformed("rebuilds an array of a class of its own")
-        return _Array(None)
-
-
-class _FromBuffer(_Inert):
-    __slots__ = ()
-
-    def __call__(self, data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
-        return _Array((data, dtype, shape, order, axes))
-
-
-class _ScalarName(_Inert):
-    __slots__ = ()
-
-    def __call__(self, dtype: Any, data: Any) -> _Scalar:
-        return _Scalar(dtype, data)
-
-
-class _Encode(_Inert):
-    __slots__ = ()
-
-    def __call__(self, text: Any, encoding: Any) -> bytes:
-        if type(text) is not str or encoding not in ("latin1", "latin-1"):
-            raise Malformed("encodes something other than text as latin-1")
-        return text.encode("latin1")
-
-
-class _Plain(_Inert):
-    """Builds one built-in container from another, as old pickle protocols spell sets and bytearrays."""
-
-    __slots__ = ("kind",)
-    kind: str
-
-    def __init__(self, kind: str) -> None:
-        object.__setattr__(self, "kind", kind)
-
-    def __call__(self, *parts: Any) -> Any:
-        kinds = tuple(type(part) for part in parts)
-        if self.kind in ("set", "frozenset") and kinds in ((), (list,), (tuple,)):
-            return set(*parts) if self.kind == "set" else frozenset(*parts)
-        if self.kind == "OrderedDict" and kinds == ():
-            return {}  # a plain dict keeps its order too, and carries no attributes to tamper with
-        if self.kind == "OrderedDict" and kinds == (list,):
-            return dict(parts[0])  # the form of protocols 0 and 1
-        if self.kind in ("bytes", "bytearray") and kinds == ():
-            return b"" if self.kind == "bytes" else bytearray()
-        if self.kind == "bytearray" and kinds == (bytes,):
-            return bytearray(*parts)
-        if self.kind == "bytearray" and kinds == (str, str) and parts[1] in ("latin1", "latin-1"):
-            return bytearray(parts[0], "latin1")
-        if self.kind == "complex" and kinds == (float, float):
-            return complex(*parts)
-        raise Malformed(f"builds a {self.kind} from something odd")
-
-
-_NUMPY: dict[str, dict[str, _Inert]] = {
-    "multiarray": {"_reconstruct": _Reconstruct(), "scalar": _ScalarName()},
-    "numeric": {"_frombuffer": _FromBuffer()},
-}
-_ALLOWED: dict[tuple[str, str], _Inert] = {
-    ("numpy", "ndarray"): _NdarrayName(),
-    ("numpy", "dtype"): _DtypeName(),
-    ("_codecs", "encode"): _Encode(),
-    ("collections", "OrderedDict"): _Plain("OrderedDict"),
-    **{
-        (f"numpy.{core}.{module}", name): builder
-        for core in ("core", "_core")
-        for module, names in _NUMPY.items()
-        for name, builder in names.items()
-    },
-    **{
-        (module, kind): _Plain(kind)
-        for module in ("builtins", "__builtin__")
-        for kind in ("set", "frozenset", "bytes", "bytearray", "complex")
-    },
-}
 
 
 class _Unpickler(pickle.Unpickler):
@@ -185,7 +39,7 @@ class _Unpickler(pickle.Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        builder = _ALLOWED.get((module, name))
+        builder = ALLOWED.get((module, name))
         if builder is None:
             raise DataError(
                 f"{self._path}: the pickle names {module[:80]}.{name[:80]}, which plain data (numpy arrays, lists, "
@@ -364,15 +218,15 @@ class _Resolver:
             return tuple([self.resolve(item, depth) for item in value])
         if kind is set or kind is frozenset:
             return kind([self.resolve(item, depth) for item in value])
-        if kind is _Array:
+        if kind is ArrayStandIn:
             return self._array(value, depth)
-        if kind is _Scalar:
+        if kind is ScalarStandIn:
             return self._scalar(value)
-        if kind is _Dtype:
+        if kind is DtypeStandIn:
             return _dtype(value)
         raise Malformed("leaves a bare constructor where data should be")
 
-    def _array(self, value: _Array, depth: int) -> np.ndarray[Any, Any]:
+    def _array(self, value: ArrayStandIn, depth: int) -> np.ndarray[Any, Any]:
         if value.parts is None:
             raise Malformed("holds an array without contents")
         data, stand_in, shape, order, axes = value.parts
@@ -400,7 +254,7 @@ class _Resolver:
             array = array.transpose(axes)
         return array
 
-    def _scalar(self, value: _Scalar) -> Any:
+    def _scalar(self, value: ScalarStandIn) -> Any:
         dtype = _dtype(value.dtype)
         data = value.data.encode("latin1") if type(value.data) is str else value.data
         if dtype.hasobject or type(data) is not bytes or len(data) != dtype.itemsize:
@@ -409,7 +263,7 @@ class _Resolver:
 
 
 def _dtype(value: Any) -> np.dtype[Any]:
-    if type(value) is not _Dtype:
+    if type(value) is not DtypeStandIn:
         raise Malformed("holds an array without a dtype")
     try:
         dtype = np.dtype(value.spec)

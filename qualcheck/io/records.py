@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import DataError
-from qualcheck.io.arrays import GOAL_KEYS, TERMINAL_KEYS, TRUNCATED_KEYS
+from qualcheck.io.arrays import GOAL_KEYS, MASK_KEYS, TERMINAL_KEYS, TRUNCATED_KEYS
 from qualcheck.io.flat import FlatColumns
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
@@ -66,14 +66,21 @@ def from_records(path: Path, raw: Any) -> tuple[FlatColumns, dict[str, Any]]:
     }
     obs = [_array(path, i, record, names["obs"], 2) for i, record in enumerate(records)]
     action = [_array(path, i, record, names["action"], 0) for i, record in enumerate(records)]
-    held = [len(a) for a in action]
+    padded = [len(a) for a in action]
+    held, hole = _valid(records, padded)
+    action = [a[:n] for a, n in zip(action, held, strict=True)]
+    obs = [o[: n + 1] if n < m else o for o, n, m in zip(obs, held, padded, strict=True)]
     rows = [len(o) for o in obs]
     follow = told["next_obs"]
     if follow is not None and any(record.get(follow) is None for record in records):
         raise DataError(
             f"{path}: some rollouts have {follow!r} and others do not; expected all or none. Split the file"
         )
-    ends = None if follow is None else [_array(path, i, record, follow, 2) for i, record in enumerate(records)]
+    ends = None
+    if follow is not None:
+        ends = [_array(path, i, record, follow, 2)[:n] for i, (record, n) in enumerate(zip(records, held, strict=True))]
+        obs = [o[:n] if n < m else o for o, n, m in zip(obs, held, padded, strict=True)]
+        rows = [len(o) for o in obs]
     length = [min(n, r, *([len(ends[i])] if ends else [])) for i, (n, r) in enumerate(zip(held, rows, strict=True))]
     short = np.array(
         [n not in ((r,) if ends else (r, r - 1)) or n != m for n, r, m in zip(held, rows, length, strict=True)], bool
@@ -90,9 +97,9 @@ def from_records(path: Path, raw: Any) -> tuple[FlatColumns, dict[str, Any]]:
     flags = {}
     flat = {}
     for what in ("reward", "terminal", "truncated"):
-        flat[what], wrong = _steps(path, records, told[what], length, np.nan if what == "reward" else 0)
+        flat[what], wrong = _steps(path, records, told[what], length, padded, np.nan if what == "reward" else 0)
         short |= wrong
-    flags["count_mismatch"] = short
+    flags["count_mismatch"], flags["mask_hole"] = short, hole
     goals = told["goal"]
     texts = told["instruction"]
     return FlatColumns(
@@ -111,6 +118,18 @@ def from_records(path: Path, raw: Any) -> tuple[FlatColumns, dict[str, Any]]:
         extra_step=per_step,
         extra_rollout=per_rollout,
     ), metadata
+
+
+def _valid(records: Sequence[Mapping[str, Any]], padded: Sequence[int]) -> tuple[list[int], BoolArray]:
+    """Actions of each rollout that its mask shows, up to a hole, and which masks have one."""
+    held, hole = list(padded), np.zeros(len(records), bool)
+    for i, record in enumerate(records):
+        name = key_of(record, MASK_KEYS)
+        mask = np.asarray(record[name]).reshape(-1) if name is not None else np.zeros(0)
+        if len(mask) == padded[i] and mask.dtype.kind in "biuf":
+            ones = int(np.argmin(np.append(mask > 0, False)))
+            held[i], hole[i] = ones, bool((mask[ones:] > 0).any())
+    return held, hole
 
 
 def _row(rows: AnyArray, place: int) -> AnyArray:
@@ -161,7 +180,12 @@ def _array(path: Path, place: int, record: Mapping[str, Any], name: str, ndim: i
 
 
 def _steps(
-    path: Path, records: Sequence[Mapping[str, Any]], name: str | None, length: Sequence[int], missing: float
+    path: Path,
+    records: Sequence[Mapping[str, Any]],
+    name: str | None,
+    length: Sequence[int],
+    padded: Sequence[int],
+    missing: float,
 ) -> tuple[AnyArray | None, BoolArray]:
     """One number a step over all rollouts, and which of them hold another count of them than of steps."""
     wrong = np.zeros(len(records), bool)
@@ -173,7 +197,7 @@ def _steps(
         flat = value.reshape(len(value), -1)
         if len(flat) and flat.shape[1] != 1:
             raise DataError(f"{path}: rollout {i} has {name!r} of shape {value.shape}; expected one number a step")
-        wrong[i] = len(flat) not in (n, n + 1)
+        wrong[i] = len(flat) not in (n, n + 1, padded[i], padded[i] + 1)
         part = np.full(n, missing)
         part[: len(flat)] = flat.reshape(-1)[:n]
         parts.append(part)

@@ -11,7 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,17 +86,39 @@ def _columns(path: Path) -> dict[str, np.ndarray]:
 class Product:
     """The `qualcheck` command of this Python's environment."""
 
-    def __call__(
-        self, *arguments: object, timeout: float = 150, env: dict[str, str] | None = None, cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(SCRIPT), *(str(argument) for argument in arguments)],
-            capture_output=True,
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("serve.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=timeout,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **(env or {})},
+        )
+        self._calls = 0
+
+    def close(self) -> None:
+        self._server.stdin.close()
+        self._server.wait(timeout=60)
+
+    def __call__(
+        self, *arguments: object, timeout: int = 150, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        self._calls += 1
+        out, err = (self._folder / f"{self._calls}.{name}" for name in ("out", "err"))
+        argv = [str(argument) for argument in arguments]
+        request = {
+            "argv": argv,
+            "cwd": str(cwd or Path.cwd()),
+            "env": {**os.environ, **(env or {})},
+            "out": str(out),
+            "err": str(err),
+            "timeout": timeout,
+        }
+        self._server.stdin.write(json.dumps(request) + "\n")
+        self._server.stdin.flush()
+        code = json.loads(self._server.stdout.readline())
+        return subprocess.CompletedProcess(
+            [str(SCRIPT), *argv], code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8")
         )
 
     def score(self, out: Path, *inputs: Path, options: Sequence[object] = (), code: int = 0) -> Tables:
@@ -120,8 +142,10 @@ def strict_json(text: str) -> Any:
 
 
 @pytest.fixture(scope="session")
-def qualcheck() -> Product:
-    return Product()
+def qualcheck(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
+    product = Product(tmp_path_factory.mktemp("commands"))
+    yield product
+    product.close()
 
 
 @pytest.fixture(scope="session")

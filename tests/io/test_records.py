@@ -121,6 +121,22 @@ def test_a_rollout_whose_arrays_differ_in_length_is_flagged_and_its_common_part_
     assert not r.flags["non_finite"].any()
 
 
+def test_masks_of_a_rollout_hide_its_padding(tmp_path: Path, grid: Any) -> None:
+    rows = np.arange(18.0).reshape(6, 3)
+    masks = ([1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 0, 0])
+    content = [
+        {"observations": rows, "actions": np.arange(5), "rewards": np.ones(3), "action_masks": np.array(mask)}
+        for mask in masks
+    ]
+    opened = source(tmp_path, content, grid)
+    assert opened.last_action == "none"
+    (r,) = opened.batches()
+    assert r.length.tolist() == [3, 5, 1]
+    np.testing.assert_array_equal(r.obs, np.concatenate([rows[:4], rows, rows[:2]]))
+    assert r.flags["mask_hole"].tolist() == [False, False, True]
+    assert r.flags["count_mismatch"].tolist() == [False, True, True]
+
+
 def test_a_broken_chain_and_bad_numbers_are_flags_of_their_rollout(tmp_path: Path, grid: Any) -> None:
     content = rollouts()
     content[2]["next_observation"] = content[2]["next_observation"].copy()
