@@ -16,18 +16,20 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from qualcheck.calibrating import calibrate
+    from qualcheck.converting import convert
     from qualcheck.filtering import filter_run as filter
     from qualcheck.inspection import inspect
     from qualcheck.pipeline import score
     from qualcheck.reporting import report
 
-__all__ = ["__version__", "calibrate", "filter", "inspect", "report", "score"]
+__all__ = ["__version__", "calibrate", "convert", "filter", "inspect", "report", "score"]
 
 _VERBS = {
     "score": ("qualcheck.pipeline", "score"),
     "filter": ("qualcheck.filtering", "filter_run"),
     "report": ("qualcheck.reporting", "report"),
     "calibrate": ("qualcheck.calibrating", "calibrate"),
+    "convert": ("qualcheck.converting", "convert"),
     "inspect": ("qualcheck.inspection", "inspect"),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,12 +23,13 @@ from qualcheck.filters.quantile import Cutoff
 from qualcheck.filters.reasons import LABELS
 from qualcheck.filters.summary import summary, summary_lines
 from qualcheck.filters.threshold import Limits
-from qualcheck.io import Source, open_source
+from qualcheck.io import Source
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.io.like_input import CUTOFFS_KEY, write_like_input
 from qualcheck.manifest import dump, sha256
 from qualcheck.output import refuse_overlap, staged_files
 from qualcheck.registry import load
+from qualcheck.reopen import reopen
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
 from qualcheck.types import AnyArray, BoolArray, IntArray
@@ -114,9 +115,8 @@ def filter_run(
     opened = Run.open(run)
     results = opened.manifest["results"]
     adapter = load(results["env"])
-    spec = adapter.spec
     adapter.close()
-    chosen.check(spec.exact)
+    chosen.check(adapter.spec.exact)
     inputs = _inputs(results, run, None if input_path is None else Path(input_path))
     selected = [entry for entry in inputs if entry.selected]
     if chosen.like_input and len(selected) != 1:
@@ -125,9 +125,10 @@ def filter_run(
             "or leave --like-input out for a single canonical file."
         )
     _refuse(out, run, [entry.path for entry in inputs])
-    for entry in selected:
-        _same_file(entry, run)
-    sources = [_open(entry, spec, trust_pickle) for entry in selected]
+    parameters = results.get("parameters", {})
+    sources = [reopen(entry.recorded, parameters, adapter, entry.path, entry.index, trust_pickle) for entry in selected]
+    _refuse(out, run, [path for source in sources for path in source.files])
+    spec = sources[0].spec
     rollouts, transitions, offsets = score_columns(opened, chosen.mode)
     decision = _decide((rollouts, transitions, offsets), selected, sources, chosen, spec.exact)
     report = _report(opened, inputs, chosen, decision, rollouts["gc_replayed"])
@@ -184,41 +185,10 @@ def _refuse(out: Path, run: Path, inputs: list[Path]) -> None:
             )
 
 
-def _same_file(entry: _Input, run: Path) -> None:
-    if not entry.path.is_file():
-        raise DataError(
-            f"{entry.path}: no such file; {run} scored it there. If it moved: qualcheck filter {run} --input PATH"
-        )
-    digest = sha256(entry.path)
-    if digest != entry.recorded["sha256"]:
-        raise DataError(
-            f"{entry.path}: changed since {run} scored it; its sha256 begins {digest[:12]}, it was "
-            f"{entry.recorded['sha256'][:12]}. Score it again, or name the file that was scored with --input PATH."
-        )
-
-
-def _open(entry: _Input, spec: EnvSpec, trust_pickle: bool) -> Source:
-    decided = entry.recorded["last_action"]
-    source = open_source(
-        entry.path,
-        spec,
-        index=entry.index,
-        last_action=decided if decided in ("executed", "filler") else "auto",
-        trust_pickle=trust_pickle,
-    )
-    found, counted = source.n_transitions, entry.recorded["n_transitions"]
-    if (source.n_rollouts, found) != (entry.recorded["n_rollouts"], counted):
-        raise DataError(
-            f"{entry.path}: {found} transitions in {source.n_rollouts} rollouts; the run counted {counted} in "
-            f"{entry.recorded['n_rollouts']}. It was read by another version; score it again."
-        )
-    return source
-
-
 def _decide(
     columns: tuple[dict[str, AnyArray], dict[str, AnyArray], IntArray],
     inputs: list[_Input],
-    sources: list[Source],
+    sources: Sequence[Source],
     options: FilterOptions,
     exact: bool,
 ) -> Decision:
@@ -261,7 +231,7 @@ def _recorded(options: FilterOptions, cutoffs: Mapping[str, Cutoff]) -> dict[str
     }
 
 
-def _tag(options: FilterOptions, cutoffs: Mapping[str, Cutoff], sources: list[Source]) -> dict[str, str]:
+def _tag(options: FilterOptions, cutoffs: Mapping[str, Cutoff], sources: Sequence[Source]) -> dict[str, str]:
     """The cut-offs as the output itself carries them; those of an earlier filtering stay true without new ones."""
     if cutoffs:
         return {CUTOFFS_KEY: dump(_recorded(options, cutoffs)).strip()}
@@ -287,7 +257,7 @@ def _write_canonical(
     path: Path,
     spec: EnvSpec,
     inputs: list[_Input],
-    sources: list[Source],
+    sources: Sequence[Source],
     pieces: Pieces,
     rollouts: Mapping[str, AnyArray],
     tag: Mapping[str, str],
@@ -328,7 +298,7 @@ def _append(
         done += batch.n_rollouts
 
 
-def _format(options: FilterOptions, sources: list[Source]) -> str:
+def _format(options: FilterOptions, sources: Sequence[Source]) -> str:
     return sources[0].format if options.like_input else "canonical"
 
 

@@ -14,7 +14,7 @@ from qualcheck.calibration import Calibration
 from qualcheck.checks.restarts import Restarts
 from qualcheck.errors import UsageError
 from qualcheck.grade import parse_grade
-from qualcheck.io import Source, open_source
+from qualcheck.io import Source, looks_standardised, open_source, read_statistics
 from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels
 from qualcheck.storage import SAMPLE, find_storage
@@ -29,6 +29,7 @@ class Inputs:
     sources: list[Source]
     labels: list[Labels]
     calibration: Calibration | None
+    findings: list[str]  # on the files as a whole
 
     @property
     def transitions(self) -> int:
@@ -50,6 +51,7 @@ def open_inputs(
         DataError: a file cannot be used, or the calibration does not fit.
         UsageError: the files have different row layouts.
     """
+    mean, std = (None if name is None else read_statistics(name) for name in (options.obs_mean, options.obs_std))
     opened = [
         open_source(
             source,
@@ -57,6 +59,9 @@ def open_inputs(
             index=index,
             last_action=options.last_action,
             trust_pickle=options.trust_pickle,
+            encodings=options.encodings,
+            obs_mean=mean,
+            obs_std=std,
         )
         if isinstance(source, Path)
         else source
@@ -73,9 +78,15 @@ def open_inputs(
         else calibration.shipped(adapter.spec)
     )
     grade = parse_grade(options.grade, adapter.spec)
-    labels = []
+    labels, findings = [], []
     for source in opened:
-        storage = find_storage(_sample(source)) if not adapter.spec.exact else "exact"
+        rows = None if adapter.spec.exact else _sample(source)
+        storage = "exact" if rows is None else find_storage(rows)
+        if rows is not None and mean is None and looks_standardised(rows):
+            findings.append(
+                f"{source.path}: the rows look standardised (means near 0, deviations near 1); give the statistics "
+                "with --obs-mean and --obs-std"
+            )
         scale = known.scale(storage) if known and not adapter.spec.exact else None
         labels.append(
             Labels(
@@ -91,7 +102,7 @@ def open_inputs(
                 task=adapter.placement_of_task(options.task) if options.task else None,
             )
         )
-    return Inputs(adapter, opened, labels, known)
+    return Inputs(adapter, opened, labels, known, findings)
 
 
 def _sample(source: Source) -> AnyArray:

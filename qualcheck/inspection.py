@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import DataError, UsageError
-from qualcheck.io import open_source
-from qualcheck.manifest import sha256
 from qualcheck.registry import load
+from qualcheck.reopen import reopen
 from qualcheck.reports.transcript import StepRows, transcript
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
@@ -54,21 +53,15 @@ def inspect(run: str | Path, rollout: int, step: int | None = None, *, trust_pic
 def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
     """The recorded and the simulated rows of one transition."""
     results = run.manifest["results"]
-    row = run.rollouts(["source", "source_rollout"]).slice(rollout, 1).to_pylist()[0]
     first = 0
     for entry in results["inputs"]:
         if rollout < first + entry["n_rollouts"]:
             break
         first += entry["n_rollouts"]
-    path = Path(row["source"])
-    if not path.exists():
-        raise DataError(f"{path}: the scored file is no longer there; only the verdicts of {run.path} are left.")
-    if sha256(path) != entry["sha256"]:
-        raise DataError(f"{path}: not the file that was scored (its hash differs). Score it again.")
     adapter = load(results["env"])
     try:
-        settled = "auto" if entry["last_action"] == "none" else entry["last_action"]
-        source = open_source(path, adapter.spec, last_action=settled, trust_pickle=trust_pickle)
+        source = reopen(entry, results["parameters"], adapter, Path(entry["path"]), 0, trust_pickle)
+        adapter = adapter.with_layout(source.spec.obs_size)
         rollouts, local = _find(source.batches(), rollout - first)
         replay = adapter.replay(rollouts)
         at = int(rollouts.offsets[local]) + step

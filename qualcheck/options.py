@@ -22,6 +22,9 @@ class ScoreOptions:
     task: str | None = None  # of every rollout, instead of its instruction
     start: str = "auto"
     last_action: str = "auto"
+    encodings: str | None = None  # file of reference codes, for files without text
+    obs_mean: str | None = None  # files of the statistics that the rows were standardised with
+    obs_std: str | None = None
     restarts: int = 8  # replays in a chaotic environment that end near a threshold
     floors: int | None = None  # starts to measure floors on; None: the shipped table
     recheck: int = 1_000  # transitions stepped in the real simulator as well
@@ -34,6 +37,8 @@ class ScoreOptions:
         for name, value, known in (("start", self.start, STARTS), ("last-action", self.last_action, LAST_ACTIONS)):
             if value not in known:
                 raise UsageError(f"--{name} {value!r}; it is one of: {', '.join(known)}.")
+        if (self.obs_mean is None) != (self.obs_std is None):
+            raise UsageError("--obs-mean and --obs-std belong together: give both or neither.")
         for name, number, least in (
             ("recheck", self.recheck, 0),
             ("seed", self.seed, 0),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import platform
+import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,6 +25,7 @@ from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
 from qualcheck.inputs import Inputs, open_inputs
+from qualcheck.io import ArraySource, Source, source_from_arrays
 from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
@@ -34,24 +38,29 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "muj
 SIMULATORS = ("minigrid", "mujoco", "metaworld")
 
 
+ARRAY_OPTIONS = ("rollout", "rewards", "terminals", "truncated", "instruction")
+
+
 def score(
-    inputs: str | Path | Sequence[str | Path],
-    env: str,
-    out: str | Path,
-    *,
-    reference: Sequence[str | Path] = (),
+    *inputs: Any,
+    env: str | None = None,
+    out: str | Path | None = None,
+    reference: str | Path | Sequence[str | Path] = (),
     progress: Callable[[str, int], Progress] | None = None,
     **options: Any,
 ) -> Run:
     """Replay and check every transition of the inputs, and write the run folder `out`.
 
     Args:
-        inputs: files of rollouts; their format is found from their content.
+        inputs: `score(path, env, out)`, `score([path, ...], env, out)`, or arrays: `score(obs, actions, next_obs,
+            env=...)` with obs (M, O), actions (M,) or (M, A) and next_obs (M, O). The format of a file is found from
+            its content.
         env: id of the environment.
-        out: folder to create. It appears only when the run is complete.
+        out: folder to create. It appears only when the run is complete. None: a folder that goes when Python ends.
         reference: files of real rollouts, scored beside as the control.
         progress: called with a title and a total, gives a function to advance by transitions.
-        options: fields of `ScoreOptions`.
+        options: fields of `ScoreOptions`; with arrays also rollout (M,) ids (without them every row is a rollout of
+            its own), rewards, terminals and truncated (M,), and instruction; see `qualcheck.io.source_from_arrays`.
 
     Returns:
         The finished run.
@@ -63,21 +72,22 @@ def score(
         SimulatorDisagreement: the fast engine differs from the simulator; nothing is written.
     """
     started = time.time()
-    paths = [Path(inputs)] if isinstance(inputs, (str, Path)) else [Path(path) for path in inputs]
-    real = [Path(reference)] if isinstance(reference, (str, Path)) else [Path(path) for path in reference]
-    out = Path(out)
+    more = {name: options.pop(name) for name in ARRAY_OPTIONS if name in options}
     chosen = read_options(options)
-    if not paths:
-        raise UsageError("score needs at least one input file.")
+    inputs, env, out = _arguments(inputs, env, out)
+    real = [Path(reference)] if isinstance(reference, (str, Path)) else [Path(path) for path in reference]
     adapter = load(env)
     try:
+        given = _given(inputs, adapter, more)
+        paths = [source for source in given if isinstance(source, Path)]
         for path in [*paths, *real]:
             if not path.exists():
                 raise DataError(f"{path}: no such file. Check the path.")
+        out = _place(out)
         refuse_overlap(out, [*paths, *real])
         with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher:
-            manifest = _write(adapter, paths, real, folder, chosen, hasher, progress)
-            manifest["run"] = _circumstances(started)
+            manifest = _write(adapter, given, real, out, folder, chosen, hasher, progress)
+            manifest["run"] |= _circumstances(started)
             (folder / "manifest.json").write_text(dump(manifest), encoding="utf-8")
     finally:
         adapter.close()
@@ -86,27 +96,67 @@ def score(
     return run
 
 
+def _arguments(
+    inputs: tuple[Any, ...], env: str | None, out: str | Path | None
+) -> tuple[tuple[Any, ...], str, str | Path | None]:
+    """Arrays or files, and env and out where they follow the files without their names."""
+    if len(inputs) == 1 and isinstance(inputs[0], tuple) and inputs[0] and hasattr(inputs[0][0], "shape"):
+        inputs = inputs[0]
+    if inputs and not hasattr(inputs[0], "shape"):
+        files, *named = inputs
+        env, out = (*named, *(env, out)[len(named) :])[:2] if len(named) <= 2 else (None, None)
+        inputs = (files,) if isinstance(files, (str, Path)) else tuple(files)
+    if not inputs or not isinstance(env, str):
+        raise UsageError(
+            "score takes files and an environment, such as score('rollouts.npy', env='babyai', out='run')."
+        )
+    return inputs, env, out
+
+
+def _given(inputs: tuple[Any, ...], adapter: EnvAdapter, more: dict[str, Any]) -> list[Source | Path]:
+    """What is to be scored: files, or arrays as a source."""
+    if hasattr(inputs[0], "shape"):
+        if not 2 <= len(inputs) <= 3:
+            raise UsageError(f"score takes arrays as (obs, actions) or (obs, actions, next_obs), not {len(inputs)}.")
+        return [source_from_arrays(*inputs, spec=adapter.layouts(), **more)]
+    if more:
+        raise UsageError(f"score: {', '.join(more)} only with arrays; files say it themselves.")
+    return [Path(path) for path in inputs]
+
+
+def _place(out: str | Path | None) -> Path:
+    """Where the run folder goes; without a name, to a temporary folder that goes when Python ends."""
+    if out is not None:
+        return Path(out)
+    folder = Path(tempfile.mkdtemp(prefix="qualcheck-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder / "run"
+
+
 def _write(
     adapter: EnvAdapter,
-    paths: list[Path],
+    given: list[Source | Path],
     real: list[Path],
+    out: Path,
     folder: Path,
     options: ScoreOptions,
     hasher: ThreadPoolExecutor,
     progress: Callable[[str, int], Progress] | None,
 ) -> dict[str, Any]:
     """Score inputs and references into a folder; the manifest comes back for the caller to write last."""
-    before = [_stamp(path) for path in paths]
-    digests = [hasher.submit(sha256, path) for path in paths]
-    inputs = open_inputs(adapter, paths, options)
+    before = {path: _stamp(path) for path in given if isinstance(path, Path)}
+    digests = {path: hasher.submit(sha256, path) for path in before}
+    inputs = open_inputs(adapter, given, options)
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
+    partners = {source.path: list(getattr(source, "files", ())[1:]) for source in sources}
+    refuse_overlap(out, [path for others in partners.values() for path in others])
     result, labels = _score_all(inputs, folder, options, progress)
     control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
     if real:
         (folder / "reference").mkdir()
         _score_all(open_inputs(adapter, real, options, level="real"), folder / "reference", options, None)
         control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
-    for path, stamp in zip(paths, before, strict=True):
+    for path, stamp in before.items():
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
     total = _total(result)
@@ -121,9 +171,9 @@ def _write(
         "reference": [str(path) for path in real],
         "inputs": [
             {
-                "path": str(path),
-                "sha256": digest.result(),
-                "bytes": path.stat().st_size,
+                "path": str(source.path),
+                "sha256": source.digest() if isinstance(source, ArraySource) else digests[source.path].result(),
+                "partners": [{"path": str(path), "sha256": sha256(path)} for path in partners[source.path]],
                 "format": source.format,
                 "last_action": source.last_action,
                 "n_rollouts": source.n_rollouts,
@@ -133,7 +183,7 @@ def _write(
                 "storage": label.restarts.storage,
                 "tolerance": label.scale.label if label.scale else None,
             }
-            for path, digest, source, label in zip(paths, digests, sources, labels, strict=True)
+            for source, label in zip(sources, labels, strict=True)
         ],
         "counts": {
             "rollouts": sum(tally.rollouts for tally in result.tallies),
@@ -158,7 +208,7 @@ def _write(
         "simulator_versions": _versions(SIMULATORS),
         "tables": {name: sha256(folder / name) for name in ("transitions.parquet", "rollouts.parquet")},
     }
-    return {"schema": SCHEMA, "results": results}
+    return {"schema": SCHEMA, "results": results, "run": {"simulator_steps": adapter.steps_executed}}
 
 
 def _score_all(
@@ -197,7 +247,7 @@ def _total(result: PassResult) -> dict[str, Any]:
 
 def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[str]:
     """What the user should know of the files, one line each."""
-    lines = list(inputs.adapter.findings)
+    lines = [*inputs.adapter.findings, *inputs.findings]
     for source, label, tally in zip(inputs.sources, labels, result.tallies, strict=True):
         found = list(source.findings)
         if not inputs.adapter.spec.exact:

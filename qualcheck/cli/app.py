@@ -12,6 +12,7 @@ import typer
 
 import qualcheck
 from qualcheck.cli.calibrate import calibrate
+from qualcheck.cli.convert import convert
 from qualcheck.cli.demo import demo
 from qualcheck.cli.envs import envs
 from qualcheck.cli.filter import filter_
@@ -31,6 +32,7 @@ app.command("score")(score)
 app.command("filter")(filter_)
 app.command("report")(report)
 app.command("calibrate")(calibrate)
+app.command("convert")(convert)
 app.command("inspect")(inspect)
 app.command("envs")(envs)
 app.command("demo")(demo)

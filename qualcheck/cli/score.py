@@ -28,6 +28,11 @@ def score(
     task: Annotated[
         str | None, typer.Option(metavar="NAME", help="Task of every rollout, instead of its instruction.")
     ] = None,
+    encodings: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Reference codes that name the tasks of files without text.")
+    ] = None,
+    obs_mean: Annotated[Path | None, typer.Option(metavar="FILE", help="Means of standardised observations.")] = None,
+    obs_std: Annotated[Path | None, typer.Option(metavar="FILE", help="Their standard deviations.")] = None,
     restarts: Annotated[
         int, typer.Option(metavar="K", help="Replays from shaken starts where a chaotic one ends near a threshold.")
     ] = 8,
@@ -61,6 +66,9 @@ def score(
         "level": level,
         "generator": generator,
         "calibration": str(calibration) if calibration else None,
+        "encodings": str(encodings) if encodings else None,
+        "obs_mean": str(obs_mean) if obs_mean else None,
+        "obs_std": str(obs_std) if obs_std else None,
         "grade": grade,
         "task": task,
         "restarts": restarts,

@@ -184,7 +184,7 @@ class PaddedSource:
 
         flags = {name: flag[begin:end] for name, flag in layout.flags.items()}
         break_at, break_obs = self._breaks(begin, end, taken, obs, offsets, row_offsets)
-        flags["chain_break"] = any_in(break_at, offsets)
+        flags["chain_break"] = any_in(break_at, offsets) & ~flags["mask_hole"]  # a hole has no following row
         flags["non_finite"] = non_finite_rollouts((obs, row_offsets), (action, offsets), (reward, offsets))
         flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, spec.action)), offsets)
 
