@@ -242,6 +242,7 @@ CONTRACT: dict[str, Callable[[Subject], Iterator[str]]] = {
         contract_replay.real_rollouts_replay,
         contract_replay.every_column_is_compared,
         contract_replay.replay_uses_the_action,
+        contract_replay.shortcuts_are_true,
         contract_replay.referee_agrees_with_replay,
         contract_replay.bad_rows_give_codes,
         contract_replay.bad_actions_give_codes,

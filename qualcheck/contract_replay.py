@@ -100,6 +100,25 @@ def replay_uses_the_action(subject: Subject) -> Iterator[str]:
             yield "an action changes transitions before it"
 
 
+def shortcuts_are_true(subject: Subject) -> Iterator[str]:
+    """What is said to end, or to replay, as recorded does so, also where recorded rows are wrong."""
+    rollouts = subject.rollouts
+    obs = rollouts.obs.copy()
+    spoilt = subject.rng.random(len(obs)) < 0.2
+    obs[spoilt] = np.roll(obs, 1, axis=0)[spoilt]
+    for rows in (rollouts, replace(rollouts, obs=obs)):
+        replay, played = subject.adapter.replay(rows), subject.adapter.open_loop(rows)
+        if replay.as_recorded is not None:
+            claimed = replay.as_recorded & (replay.code == 0)
+            if np.any(replay.candidates[0][claimed] != rows.end_obs[claimed]) or np.any(claimed & ~rows.has_end):
+                yield "a transition said to end as recorded does not"
+        if played.as_recorded is not None:
+            recorded = imagined(subject.adapter, rows)
+            claimed = np.repeat(played.as_recorded, np.diff(recorded.offsets)) & recorded.ok
+            if np.any(played.trajectory.obs[claimed] != recorded.obs[claimed]):
+                yield "a rollout said to replay as recorded does not"
+
+
 def referee_agrees_with_replay(subject: Subject) -> Iterator[str]:
     """A single step of the real simulator is one of the candidates of the replay."""
     rollouts = subject.rollouts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -84,7 +84,7 @@ def imagined(adapter: EnvAdapter, rollouts: Rollouts) -> Trajectory:
     at += np.repeat(offsets[:-1] - rollouts.row_offsets[:-1], np.diff(rollouts.row_offsets))
     obs, ok = np.zeros((int(offsets[-1]), rollouts.obs.shape[1]), rollouts.obs.dtype), np.zeros(int(offsets[-1]), bool)
     obs[at], ok[at] = rollouts.obs, adapter.takeable(rollouts.obs) == 0
-    return Trajectory(obs, offsets, ok)
+    return adapter.annotate(Trajectory(obs, offsets, ok), rollouts)
 
 
 def results(adapter: EnvAdapter, rollouts: Rollouts) -> PerRollout:
@@ -101,9 +101,11 @@ def results(adapter: EnvAdapter, rollouts: Rollouts) -> PerRollout:
     transition |= {f"reward {name}": values for name, values in reward.items()}
     row = {"open-loop rows": np.where(played.trajectory.ok[:, None], played.trajectory.obs, 0)}
     row |= {"open-loop ok": played.trajectory.ok, "imagined ok": rows.ok}
+    whole: dict[str, AnyArray] = {"row-0 rule": legality.row0_rule, "open-loop code": played.code}
     for name, goal in (("imagined", claimed), ("replayed", reached)):
-        row |= {f"{name} {part.name}": getattr(goal, part.name) for part in fields(goal)}
-    whole = {"row-0 rule": legality.row0_rule, "open-loop code": played.code}
+        row |= {f"{name} {part}": getattr(goal, part) for part in ("intended", "released", "share")}
+        if goal.margin is not None:
+            whole[f"{name} margin"] = goal.margin
     places = [(transition, rollouts.offsets), (row, rows.offsets), (whole, np.arange(rollouts.n_rollouts + 1))]
     return [
         {name: values[at[i] : at[i + 1]] for part, at in places for name, values in part.items()}

@@ -115,6 +115,12 @@ class Rollouts:
             end[self.break_at] = self.break_obs
         return end
 
+    def end_of(self, which: IntArray) -> AnyArray:
+        """`end_obs` of some transitions, (S,) -> (S, O)."""
+        if len(self.break_at) or "end_obs" in self.__dict__:
+            return self.end_obs[which]
+        return self.obs[np.where(self.has_end[which], self.row[which] + 1, self.row[which])]
+
     @cached_property
     def first_row(self) -> IntArray:
         """Index into `obs` of row 0 of each rollout, (N,); meaningless where the rollout has no rows."""
@@ -150,6 +156,7 @@ class Replay:
     seedings: tuple[str, ...]  # (K,) names, e.g. "exact", "carried", "previous", "rest"
     code: IntArray  # (M,) 0 = replayed, else an index into EnvSpec.codes saying why not
     simulator_steps: int  # steps the simulator really executed
+    as_recorded: BoolArray | None = None  # (M,) transitions known to end exactly as they are recorded
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,13 @@ class Stepped:
         return kernel.step(self.rows.value, self.by_row)  # (17, R)
 
     @cached_property
+    def wrong(self) -> BoolArray:
+        """Rows whose action does not lead to the next row of the array, whoever's that is, (R,)."""
+        wrong = np.ones(self.after.shape[1], bool)
+        wrong[:-1] = np.logical_or.reduce(self.after[:, :-1] != self.rows.value[:, 1:], axis=0)
+        return wrong
+
+    @cached_property
     def legal(self) -> BoolArray:
         """Rows a real state can have, (R,)."""
         return np.asarray((self.code == 0) & rules.carried_agrees(self.rows.value))
@@ -133,9 +140,12 @@ class BabyAI:
         stepped = self._stepped(rollouts)
         code = np.where(stepped.action < 0, np.int8(kernel.BAD_ACTION), np.int8(0))
         code[stepped.code[rollouts.row] != 0] = kernel.ILLEGAL_START
-        end = np.ascontiguousarray(stepped.after.T)[rollouts.row]  # (M, 17)
+        every = len(rollouts.row) == stepped.after.shape[1]  # each row starts a transition
+        end = stepped.after.T if every else np.ascontiguousarray(stepped.after.T)[rollouts.row]  # (M, 17)
+        right = ~stepped.wrong[rollouts.row] & rollouts.has_end
+        right[rollouts.break_at] = False  # these end elsewhere than in the next row
         self.steps_executed += len(code)
-        return Replay(end[np.newaxis], ("exact",), code, int((code == 0).sum()))
+        return Replay(end[np.newaxis], ("exact",), code, int((code == 0).sum()), right)
 
     def open_loop(self, rollouts: Rollouts) -> OpenLoop:
         """Rollouts without a fault replay as they stand; only the others are executed again from row 0."""
@@ -159,12 +169,10 @@ class BabyAI:
     def _faultless(self, rollouts: Rollouts) -> BoolArray:
         """Rollouts from a real state whose every recorded row is the true next one, (N,)."""
         stepped = self._stepped(rollouts)
-        value, first = stepped.rows.value, rollouts.first_row
+        first = rollouts.first_row
         good = stepped.legal[first] & (np.diff(rollouts.row_offsets) > 0)
-        wrong = np.zeros(len(rollouts.obs), bool)  # (R,) by start row
-        wrong[:-1] = (stepped.after[:, :-1] != value[:, 1:]).any(axis=0)
-        wrong[rollouts.row_offsets[1:][np.diff(rollouts.row_offsets) > 0] - 1] = False  # its next row is another's
-        bad = wrong[rollouts.row] | (stepped.action < 0)
+        followed = rollouts.row + 1 < rollouts.row_offsets[1:][rollouts.rollout]  # its next row is its own
+        bad = (stepped.wrong[rollouts.row] & followed) | (stepped.action < 0)
         total = np.concatenate([[0], np.cumsum(bad)])
         faultless: BoolArray = good & (total[rollouts.offsets[1:]] == total[rollouts.offsets[:-1]])
         return faultless

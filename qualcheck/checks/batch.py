@@ -27,8 +27,8 @@ class Codes:
 
     def set_from(self, mask: BoolArray, codes: IntArray, names: Sequence[str]) -> None:
         """Write `names[codes]` where the mask holds and nothing was written before."""
-        for code in np.unique(codes[mask]):
-            self.set(mask & (codes == code), names[code])
+        for code in np.flatnonzero(np.bincount(codes[mask])):
+            self.set(mask & (codes == code), names[int(code)])
 
     def _number(self, name: str) -> int:
         if name not in self.names:

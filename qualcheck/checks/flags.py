@@ -25,8 +25,10 @@ def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int)
         reached = np.zeros(rollouts.n_rollouts, bool)
         reached[some] = (goals.end_intended | goals.end_released)[last[some]]
         missing = ends & judged & ~reached
-        timed_out = rollouts.source_step + rollouts.length >= min(longest, batch.adapter.spec.horizon)
-        found["timeout_as_terminal"] = missing & timed_out
+        steps, horizon = rollouts.source_step + rollouts.length, batch.adapter.spec.horizon
+        timed_out = steps >= min(longest, horizon)
+        # where no goal can be judged, only the full length of an episode tells a time-out
+        found["timeout_as_terminal"] = (missing & timed_out) | (ends & ~judged & (steps >= horizon))
         found["terminal_without_goal"] = missing & ~timed_out
     inner = np.ones(rollouts.n_transitions, bool)
     inner[last[some]] = False

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from qualcheck.types import AnyArray, IntArray, Rollouts
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_CHUNK = 8_192  # rows; what is mixed at once stays in the cache
 
 
 def _weights(size: int, salt: int) -> NDArray[np.uint64]:
@@ -18,26 +19,26 @@ def _weights(size: int, salt: int) -> NDArray[np.uint64]:
         z = (np.arange(1, size + 1, dtype=np.uint64) + np.uint64(salt)) * _MIX
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return (z ^ (z >> np.uint64(31))) | np.uint64(0x100000001)  # odd in both halves
+        return (z ^ (z >> np.uint64(31))) | np.uint64(1)
 
 
 def row_hash(rows: AnyArray, salt: int = 0) -> NDArray[np.uint64]:
-    """A 64-bit hash of each row's bytes, (R, ...) -> (R,): two weighted sums of its 32-bit words, then mixed."""
+    """A 64-bit hash of each row's bytes, (R, ...) -> (R,): a weighted sum of its 32-bit words, then mixed."""
     if not rows.size:
         return np.zeros(len(rows), np.uint64)
     raw = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
     words = raw.view(np.uint32) if raw.shape[1] % 4 == 0 else raw.astype(np.uint32)
-    lanes = np.ascontiguousarray(words.T)  # (words, R)
-    lanes ^= lanes >> np.uint32(15)  # small floats differ in their high bits only, which a product would lose
-    halves = np.zeros((2, len(rows)), np.uint32)
-    product = np.empty(len(rows), np.uint32)
-    for lane, weight in zip(lanes, _weights(len(lanes), salt), strict=True):
-        for half, part in zip(halves, (weight >> np.uint64(32), weight & np.uint64(0xFFFFFFFF)), strict=True):
-            half += np.multiply(lane, np.uint32(part), out=product)
+    weights = _weights(words.shape[1], salt)
+    total = np.empty(len(rows), np.uint64)
+    for begin in range(0, len(rows), _CHUNK):
+        part = words[begin : begin + _CHUNK]
+        # small floats differ in their high bits only, which a product modulo 2**64 would lose
+        mixed = (part ^ (part >> np.uint32(15))).astype(np.uint64)
+        total[begin : begin + _CHUNK] = np.einsum("ij,j->i", mixed, weights)
     with np.errstate(over="ignore"):
-        total = (halves[0].astype(np.uint64) << np.uint64(32) | halves[1]) * _MIX
-        mixed: NDArray[np.uint64] = total ^ (total >> np.uint64(29))
-        return mixed
+        total *= _MIX
+    total ^= total >> np.uint64(29)
+    return total
 
 
 def _text_hash(rollouts: Rollouts) -> NDArray[np.uint64]:

@@ -31,10 +31,12 @@ def exact(batch: Batch, asked: BoolArray) -> Residual:
     chosen = np.zeros(size, np.int64)
     lowest = np.full(size, np.inf, np.float32)
     best = {block.name: np.zeros(size, np.float32) for block in blocks}
-    end = rollouts.end_obs
     for number, candidate in enumerate(replay.candidates):
-        differs = np.flatnonzero(asked & (candidate.astype(end.dtype, copy=False) != end).any(axis=1))
-        wrong = candidate[differs] != end[differs]  # (D, O)
+        suspect = np.flatnonzero(asked if replay.as_recorded is None else asked & ~replay.as_recorded)
+        end = rollouts.end_of(suspect)  # (S, O)
+        wrong = candidate[suspect].astype(end.dtype, copy=False) != end
+        some = np.flatnonzero(wrong.any(axis=1))
+        differs, wrong = suspect[some], wrong[some]  # (D,), (D, O)
         counts = np.zeros((len(blocks), size), np.float32)
         for at, block in enumerate(blocks):
             counts[at, differs] = wrong[:, block.columns].sum(axis=1)

@@ -21,12 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("score", "filter", "report", "inspect", "envs", "demo")
 LATER = {  # options of interfaces.md that a later issue brings
     "score": {
-        "--calibration": 3,
-        "--encodings": 3,
-        "--task": 3,
-        "--obs-mean": 3,
-        "--obs-std": 3,
-        "--restarts": 3,
         "--sample": 8,
         "--target-width": 8,
         "--workers": 9,
@@ -39,6 +33,8 @@ LATER = {  # options of interfaces.md that a later issue brings
     "report": {"--html": 11},
     "inspect": {"--gif": 11, "--starts": 5, "--env": 5},
     "envs": {},
+    "calibrate": {},
+    "convert": {},
     "demo": {"--full": 11},
 }
 TRANSITIONS = {
