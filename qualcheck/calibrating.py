@@ -12,7 +12,6 @@ import numpy as np
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibrate import ALPHA, Scale, fit, stored
 from qualcheck.calibration import Calibration, control_of_run
 from qualcheck.errors import DataError, UsageError
 from qualcheck.inputs import open_inputs
@@ -24,6 +23,7 @@ from qualcheck.registry import load
 from qualcheck.scorepass import Referee, run_pass
 from qualcheck.storage import coarser_or_equal, find_storage
 from qualcheck.subset import Subset
+from qualcheck.tolerance import ALPHA, Scale, fit, stored
 from qualcheck.types import Rollouts
 
 HELD_OUT = 5  # every fifth rollout is not fitted on, and kept as the control

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from qualcheck.calibrate import Scale
 from qualcheck.errors import DataError
 from qualcheck.manifest import sha256_text
 from qualcheck.spec import EnvSpec
+from qualcheck.tolerance import Scale
 
 CONTROL_COLUMNS = (
     "task",

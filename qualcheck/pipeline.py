@@ -20,7 +20,6 @@ import numpy as np
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibrate import CONFORMAL
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
@@ -33,6 +32,7 @@ from qualcheck.registry import load
 from qualcheck.scorepass import PassResult, Progress, Referee, relabel, run_pass
 from qualcheck.scoring import Labels
 from qualcheck.table import Run
+from qualcheck.tolerance import CONFORMAL
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "mujoco", "metaworld")
 SIMULATORS = ("minigrid", "mujoco", "metaworld")

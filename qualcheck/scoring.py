@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibrate import Scale
 from qualcheck.checks import correctness, flags, goals, identity, legality, reward
 from qualcheck.checks.batch import Batch, Codes, first_step, medians, share
 from qualcheck.checks.restarts import Restarts
 from qualcheck.grade import Grade
 from qualcheck.table import coded
+from qualcheck.tolerance import Scale
 from qualcheck.types import UNDECIDED, AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from qualcheck import __version__
-from qualcheck.calibrate import ALPHA
 from qualcheck.calibrating import build
 from qualcheck.envs.halfcheetah.adapter import HalfCheetah
 from qualcheck.envs.halfcheetah.goals import TASKS
@@ -28,6 +27,7 @@ from qualcheck.envs.halfcheetah.record import record
 from qualcheck.io import open_source
 from qualcheck.manifest import sha256
 from qualcheck.subset import Subset
+from qualcheck.tolerance import ALPHA
 from qualcheck.types import Rollouts
 
 FIT_EACH, CONTROL_EACH = 20, 20  # own rollouts of each task

@@ -83,3 +83,13 @@ def test_the_wheel_works_alone_from_another_folder(tmp_path):
     shown = subprocess.run([str(tmp_path / "venv/bin/qualcheck"), "demo"], cwd=elsewhere, env=clean, **run)
     assert "transition correctness" in shown.stdout.lower()
     assert list(elsewhere.iterdir()) == []
+
+
+def test_every_verb_is_a_function_also_when_all_modules_are_imported():
+    code = (
+        "import pkgutil, importlib, qualcheck\n"
+        "for found in pkgutil.iter_modules(qualcheck.__path__, 'qualcheck.'):\n"
+        "    if found.name != 'qualcheck.__main__': importlib.import_module(found.name)\n"
+        "assert all(callable(getattr(qualcheck, verb)) for verb in qualcheck.__all__ if verb != '__version__')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

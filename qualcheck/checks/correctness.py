@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qualcheck.calibrate import Scale
 from qualcheck.checks import residual
 from qualcheck.checks.batch import Batch, Codes
 from qualcheck.checks.residual import Residual
 from qualcheck.grade import Grade
+from qualcheck.tolerance import Scale
 from qualcheck.types import BoolArray, FloatArray
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qualcheck.calibrate import Scale
 from qualcheck.checks.batch import Batch, Codes, first_step
 from qualcheck.checks.restarts import Played, Restarts, play_again
 from qualcheck.grade import Grade
+from qualcheck.tolerance import Scale
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Trajectory
 
 

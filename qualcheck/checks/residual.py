@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qualcheck.calibrate import Scale
 from qualcheck.checks.batch import Batch
+from qualcheck.tolerance import Scale
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 
