@@ -208,7 +208,7 @@ def _write(
         "simulator_versions": _versions(SIMULATORS),
         "tables": {name: sha256(folder / name) for name in ("transitions.parquet", "rollouts.parquet")},
     }
-    return {"schema": SCHEMA, "results": results, "run": {"simulator_steps": adapter.steps_executed}}
+    return {"schema": SCHEMA, "results": results, "run": {"simulator_steps": result.steps}}
 
 
 def _score_all(

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from qualcheck.scoring import Labels, Placer, Scored, Tally, score_batch
 from qualcheck.table import ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
 from qualcheck.types import AnyArray, BoolArray, IntArray, Placement, Rollouts
 
-BATCH = 65_536  # transitions; large enough for numpy, small enough for the cache
 AGREEMENT = 1e-6  # of max(1, |value|): one step of one simulator, called in two ways
 Progress = Callable[[int], None]
 
@@ -82,7 +81,7 @@ class PassResult:
     tasks: set[str]
     flags: dict[str, int]
     clusters: int
-    findings: list[str] = field(default_factory=list)
+    steps: int  # simulator steps executed
 
 
 class _Background:
@@ -133,10 +132,10 @@ def run_pass(
     metadata = {"qualcheck.schema": "1", "qualcheck.env": adapter.spec.id, **{f"unit.{k}": v for k, v in units.items()}}
     tasks: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
-    background = _Background()
+    background, workers = _Background(), _Workers(adapter)
     try:
         for source, label, tally in zip(sources, labels, tallies, strict=True):
-            for rollouts, scored in _in_threads(adapter, source, placer, label):
+            for rollouts, scored in workers.run(source, placer, label):
                 tally.add(scored.tally)
                 referee.check(adapter, rollouts, scored, transitions_done, label.source)
                 columns = scored.transitions
@@ -152,6 +151,7 @@ def run_pass(
                 if progress is not None:
                     progress(rollouts.n_transitions)
     finally:
+        workers.close()
         background.close()
     if not parts:
         empty = _empty_columns(adapter)
@@ -173,34 +173,53 @@ def run_pass(
         tasks,
         {name: int(values.sum()) for name, values in sorted(merged.items())},
         clusters,
+        workers.steps,
     )
 
 
-def _in_threads(
-    adapter: EnvAdapter, source: Source, placer: Placer, label: Labels
-) -> Iterator[tuple[Rollouts, Scored]]:
-    """The batches of a source and their scores, in order; several are checked at once where the adapter gains by it."""
-    spare: queue.SimpleQueue[EnvAdapter] = queue.SimpleQueue()
-    threads = min(adapter.spec.batches_at_once, os.cpu_count() or 1)
-    for _ in range(threads):
-        spare.put(load(adapter.spec.id) if threads > 1 else adapter)
+class _Workers:
+    """Checks several batches at once, each with an adapter of its own, and gives the scores back in order."""
 
-    def job(rollouts: Rollouts, placements: list[Placement], which: IntArray) -> Scored:
-        own = spare.get()
-        try:
-            return score_batch(own, rollouts, placements, which, label)
-        finally:
-            spare.put(own)
+    def __init__(self, adapter: EnvAdapter) -> None:
+        self._first = adapter
+        self._before = adapter.steps_executed
+        self._size = adapter.spec.batch_transitions
+        self._count = min(adapter.spec.batches_at_once, os.cpu_count() or 1)
+        others = [load(adapter.spec.id).with_layout(adapter.spec.obs_size) for _ in range(self._count - 1)]
+        self._adapters = [adapter, *others]
+        self._spare: queue.SimpleQueue[EnvAdapter] = queue.SimpleQueue()
+        for each in self._adapters:
+            self._spare.put(each)
+        self._pool = ThreadPoolExecutor(self._count)
 
-    waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for rollouts in source.batches(BATCH):
-            waiting.append((rollouts, pool.submit(job, rollouts, *placer.place(rollouts, label.task))))
-            if len(waiting) > threads:
+    @property
+    def steps(self) -> int:
+        """Simulator steps executed so far."""
+        return sum(adapter.steps_executed for adapter in self._adapters) - self._before
+
+    def run(self, source: Source, placer: Placer, label: Labels) -> Iterator[tuple[Rollouts, Scored]]:
+        waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
+        for rollouts in source.batches(self._size):
+            placed = placer.place(rollouts, label.task)
+            waiting.append((rollouts, self._pool.submit(self._score, rollouts, *placed, label)))
+            if len(waiting) > self._count:
                 first, score = waiting.popleft()
                 yield first, score.result()
         for first, score in waiting:
             yield first, score.result()
+
+    def _score(self, rollouts: Rollouts, placements: list[Placement], which: IntArray, label: Labels) -> Scored:
+        adapter = self._spare.get()
+        try:
+            return score_batch(adapter, rollouts, placements, which, label)
+        finally:
+            self._spare.put(adapter)
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for adapter in self._adapters:
+            if adapter is not self._first:
+                adapter.close()
 
 
 def _preferred(tally: Tally) -> str | None:

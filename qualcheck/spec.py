@@ -53,7 +53,8 @@ class EnvSpec:
     codes: tuple[str, ...]  # index 0 is ""; why a row or transition cannot be simulated
     columns: tuple[str, ...]  # a name for each of the obs_size columns
     restart_margin: float | None = None  # chaotic environments: replays that end nearer than this are restarted
-    batches_at_once: int = 1  # batches worth checking in threads; 1 where the simulator is threaded itself
+    batch_transitions: int = 65_536  # handed to the adapter at once; small enough for a cache or a pool of threads
+    batches_at_once: int = 1  # how many of them are worth checking in threads of their own
 
     @property
     def exact(self) -> bool:

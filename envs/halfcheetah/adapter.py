@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.envs.halfcheetah import goals, layout, reward, rules, text
-from qualcheck.envs.halfcheetah.dynamics import Dynamics
+from qualcheck.envs.halfcheetah.dynamics import Dynamics, cores
 from qualcheck.envs.halfcheetah.layout import (
     BAD_ACTION,
     BENCHMARK_SIZE,
@@ -86,7 +86,7 @@ class HalfCheetah:
 
     def _simulator(self) -> Dynamics:
         if self._dynamics is None:
-            self._dynamics = Dynamics()
+            self._dynamics = Dynamics(max(1, cores() // self.spec.batches_at_once))
         return self._dynamics
 
     def _stepped(self, rollouts: Rollouts) -> Stepped:

@@ -21,6 +21,7 @@ ACTION_SIZE = 6
 HORIZON = 200
 SUBSTEPS = 5  # mj_step calls an action
 STEP_SECONDS = 0.05
+BATCH = 8_192  # transitions
 RESTART_MARGIN_M = 4.0  # replays of one start, rounded differently, end up to so far apart after 200 steps
 
 # columns of the 17 numbers of the state
@@ -87,6 +88,8 @@ def make_spec(obs_size: int, version: str) -> EnvSpec:
         codes=CODES,
         columns=("displacement_m", *STATE_COLUMNS) if has_displacement else STATE_COLUMNS,
         restart_margin=RESTART_MARGIN_M,
+        batch_transitions=BATCH,
+        batches_at_once=2,  # while one is simulated, the other is checked
     )
 
 
