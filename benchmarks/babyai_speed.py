@@ -6,8 +6,10 @@ Product: `qualcheck score`, one older-layout .npy in, the run folder out: readin
 the check of 1,000 transitions in MiniGrid, hashes, Parquet. Rivals, on the same rollouts:
 - restore-and-step: as the benchmark's own class does it for every row: build the grid anew, place the objects, take
   one MiniGrid step with its observation, encode, compare;
-- step loop: the leanest possible loop, one world stepped on and on, no restore, no observation, no comparison.
-Rounds are interleaved, so that a busy machine slows all three; the medians and the ratios of medians are printed.
+- environment loop: one gymnasium environment stepped on and on, which gives row, reward and success; no restore, no
+  picture, no comparison;
+- bare actions: the world's actions alone, nothing read out. It answers no question; it bounds what stepping can reach.
+Rounds are interleaved, so that a busy machine slows all; the medians and the ratios of medians are printed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from qualcheck.envs.babyai import kernel
 from qualcheck.envs.babyai.goals import TASKS
 from qualcheck.envs.babyai.layout import fields
 from qualcheck.envs.babyai.reset import sample_rows
-from qualcheck.envs.babyai.simulator import World
+from qualcheck.envs.babyai.simulator import BabyAIEnv, World
 
 STEPS = 39  # length of the benchmark's recordings
 SENTENCES = {
@@ -97,7 +99,18 @@ def restore_and_step(data: dict[str, np.ndarray], rows: int) -> float:
     return rows / (time.perf_counter() - began)
 
 
-def step_loop(data: dict[str, np.ndarray], steps: int) -> float:
+def environment_loop(data: dict[str, np.ndarray], steps: int) -> float:
+    """Steps a second of the environment of a task, horizon and success ignored."""
+    env = BabyAIEnv("put_pile")
+    env.reset(seed=0)
+    action = data["actions"].reshape(-1)[:steps].tolist()
+    began = time.perf_counter()
+    for chosen in action:
+        env.step(chosen)
+    return steps / (time.perf_counter() - began)
+
+
+def bare_actions(data: dict[str, np.ndarray], steps: int) -> float:
     """Steps a second of one world, nothing else done."""
     world = World()
     world.restore(data["observations"][0, 0].tolist())
@@ -124,16 +137,21 @@ def main() -> None:
             path = Path(folder) / "rollouts.npy"
             data = make_file(path, options.rows, wrong, np.random.default_rng(0))
             rows = data["observations"].shape[0] * STEPS
-            figures: dict[str, list[float]] = {"score": [], "restore-and-step": [], "step loop": []}
+            rivals = {
+                "restore-and-step": lambda data=data: restore_and_step(data, 1_000),
+                "environment loop": lambda data=data: environment_loop(data, 3_000),
+                "bare actions": lambda data=data: bare_actions(data, 10_000),
+            }
+            figures: dict[str, list[float]] = {key: [] for key in ("score", *rivals)}
             for repeat in range(options.repeats):
                 figures["score"].append(end_to_end(path, rows, Path(folder) / f"{wrong}-{repeat}"))
-                figures["restore-and-step"].append(restore_and_step(data, 1_000))
-                figures["step loop"].append(step_loop(data, 10_000))
+                for key, rival in rivals.items():
+                    figures[key].append(rival())
             median = {key: statistics.median(values) for key, values in figures.items()}
             print(f"{name}: {rows:,} rows, load {os.getloadavg()[0]:.1f}, median of {options.repeats}")
             for key, values in figures.items():
                 print(f"  {key:<17} {median[key]:>12,.0f} /s   (min {min(values):,.0f}, max {max(values):,.0f})")
-            for key in ("restore-and-step", "step loop"):
+            for key in rivals:
                 print(f"  score / {key}: {median['score'] / median[key]:,.0f} x")
 
 

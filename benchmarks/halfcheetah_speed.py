@@ -111,9 +111,8 @@ def main() -> None:
             print(
                 f"  bare mujoco.rollout, as many steps: {theirs:.2f} s; score reaches {theirs / ours:.2f} x its speed"
             )
-            print(
-                f"  set_state + step: {slow:,.0f} rows/s; a replayed step of score is {steps / 5 / ours / slow:.1f} x as fast"
-            )
+            ratio = steps / 5 / ours / slow
+            print(f"  set_state + step: {slow:,.0f} rows/s; a replayed step of score is {ratio:.1f} x as fast")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from qualcheck.io.write_benchmark import write_benchmark
 from qualcheck.io.write_npy import write_npy
 from qualcheck.output import refuse_overlap, staged_files
 from qualcheck.spec import EnvSpec
+from qualcheck.storage import find_storage, sample
 from qualcheck.types import AnyArray, Rollouts
 
 LAYOUTS = ("canonical", "npy", "benchmark_parquet")
@@ -91,9 +92,10 @@ def convert(
                 write_npy(keys, stage / out.name)
             else:
                 write_benchmark(keys, stage / out.name, f"{path.stem}.npy")
-    return Converted(
-        out, source.spec.id, source.format, source.n_rollouts, source.n_transitions, [*findings, *source.findings]
-    )
+    findings += source.findings
+    if not source.spec.exact:
+        findings.append(f"storage: {find_storage(sample(source))}")
+    return Converted(out, source.spec.id, source.format, source.n_rollouts, source.n_transitions, findings)
 
 
 def _only_one(source: FileSource, every: Sequence[EnvSpec]) -> list[str]:

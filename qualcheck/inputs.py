@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from qualcheck import calibration
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import Calibration
@@ -17,8 +15,7 @@ from qualcheck.grade import parse_grade
 from qualcheck.io import Source, looks_standardised, open_source, read_statistics
 from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels
-from qualcheck.storage import SAMPLE, find_storage
-from qualcheck.types import AnyArray
+from qualcheck.storage import find_storage, sample
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def open_inputs(
     grade = parse_grade(options.grade, adapter.spec)
     labels, findings = [], []
     for source in opened:
-        rows = None if adapter.spec.exact else _sample(source)
+        rows = None if adapter.spec.exact else sample(source)
         storage = "exact" if rows is None else find_storage(rows)
         if rows is not None and mean is None and looks_standardised(rows):
             findings.append(
@@ -103,13 +100,3 @@ def open_inputs(
             )
         )
     return Inputs(adapter, opened, labels, known, findings)
-
-
-def _sample(source: Source) -> AnyArray:
-    """Rows from the beginning of a source, (R, O)."""
-    rows: list[AnyArray] = []
-    for rollouts in source.batches(SAMPLE):
-        rows.append(rollouts.obs)
-        if sum(map(len, rows)) >= SAMPLE:
-            break
-    return np.concatenate(rows) if rows else np.zeros((0, source.spec.obs_size), np.float32)

@@ -258,6 +258,9 @@ def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[
                 found.append(f"strict tolerance: {label.scale.label}")
         if len(set(tally.reward_wrong.values())) > 1:
             found.append(f"rewards follow the {label.reading} reading of the tasks")
+        texts = {rule.id: rule.text for rule in inputs.adapter.rules}
+        for rule, count in sorted(tally.soft.items()):
+            found.append(f"{100 * count / max(tally.transitions, 1):.1f} % of transitions break {rule}: {texts[rule]}")
         lines += [f"{source.path}: {finding}" for finding in found]
     lines += [f"{count} {'rollout' if count == 1 else 'rollouts'}: {name}" for name, count in result.flags.items()]
     return lines

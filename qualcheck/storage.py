@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from qualcheck.types import AnyArray, FloatArray
+
+if TYPE_CHECKING:
+    from qualcheck.io import Source
 
 DECIMALS = (1, 2, 3, 4, 5, 6)
 STORAGES = ("float64", "float32", "float16", *(f"{d} decimals" for d in DECIMALS))
@@ -77,3 +81,13 @@ def coarser_or_equal(storage: str) -> tuple[str, ...]:
     if storage == "float16":
         return ("float16", *STORAGES[3:6])
     return tuple(f"{d} decimals" for d in DECIMALS if d <= decimals_of(storage))
+
+
+def sample(source: Source) -> AnyArray:
+    """Rows from the beginning of a source, (R, O)."""
+    rows: list[AnyArray] = []
+    for rollouts in source.batches(SAMPLE):
+        rows.append(rollouts.obs)
+        if sum(map(len, rows)) >= SAMPLE:
+            break
+    return np.concatenate(rows) if rows else np.zeros((0, source.spec.obs_size), np.float32)

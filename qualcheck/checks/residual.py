@@ -28,27 +28,31 @@ def exact(batch: Batch, asked: BoolArray) -> Residual:
     """Wrong fields by block; the candidate with the fewest counts."""
     rollouts, replay, blocks = batch.rollouts, batch.replay, batch.adapter.spec.blocks
     size = rollouts.n_transitions
-    chosen = np.zeros(size, np.int64)
-    lowest = np.full(size, np.inf, np.float32)
-    best = {block.name: np.zeros(size, np.float32) for block in blocks}
-    for number, candidate in enumerate(replay.candidates):
-        suspect = np.flatnonzero(asked if replay.as_recorded is None else asked & ~replay.as_recorded)
-        end = rollouts.end_of(suspect)  # (S, O)
-        wrong = candidate[suspect].astype(end.dtype, copy=False) != end
-        some = np.flatnonzero(wrong.any(axis=1))
-        differs, wrong = suspect[some], wrong[some]  # (D,), (D, O)
-        counts = np.zeros((len(blocks), size), np.float32)
-        for at, block in enumerate(blocks):
-            counts[at, differs] = wrong[:, block.columns].sum(axis=1)
-        total = counts.sum(axis=0)
-        better = total < lowest
-        lowest[better], chosen[better] = total[better], number
-        for at, block in enumerate(blocks):
-            best[block.name][better] = counts[at, better]
-    for values in (lowest, *best.values()):
-        values[~asked] = np.nan
+    found = [_wrong_fields(batch, candidate, asked) for candidate in replay.candidates]  # K x (blocks, M)
+    if len(found) == 1:
+        chosen, counts = np.zeros(size, np.int64), found[0]
+    else:
+        chosen = np.argmin([each.sum(axis=0) for each in found], axis=0)
+        counts = np.stack(found)[chosen, :, np.arange(size)].T
+    total = counts.sum(axis=0)
+    if not asked.all():
+        counts[:, ~asked] = total[~asked] = np.nan
+    best = {block.name: values for block, values in zip(blocks, counts, strict=True)}
     nothing = np.full(size, np.nan, np.float32)
-    return Residual(chosen, best, lowest, nothing, nothing, nothing, {})
+    return Residual(chosen, best, total, nothing, nothing, nothing, {})
+
+
+def _wrong_fields(batch: Batch, candidate: AnyArray, asked: BoolArray) -> FloatArray:
+    """Wrong fields by block under one candidate, (blocks, M) float32; 0 where not asked for."""
+    rollouts, known, blocks = batch.rollouts, batch.replay.as_recorded, batch.adapter.spec.blocks
+    counts = np.zeros((len(blocks), rollouts.n_transitions), np.float32)
+    suspect = np.flatnonzero(asked if known is None else asked & ~known)
+    end = rollouts.end_of(suspect)  # (S, O)
+    wrong = candidate[suspect].astype(end.dtype, copy=False) != end
+    some = np.flatnonzero(wrong.any(axis=1))
+    for at, block in enumerate(blocks):
+        counts[at, suspect[some]] = wrong[some][:, block.columns].sum(axis=1)
+    return counts
 
 
 def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
