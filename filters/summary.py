@@ -51,7 +51,13 @@ def summary_lines(report: Mapping[str, Any], decision: Decision) -> list[str]:
         lines.append(f"kept {counts['kept']} of {counts['all']} {what}; dropped: {dropped}")
     replay = report["kept_replay"]
     others = [f"{replay[name]} {name}" for name in ("undecided", "unverifiable") if replay[name]]
-    lines.append(", ".join([f"of {report['pieces']} kept, {replay['fails']} fail the goal in replay", *others]))
+    lines.append(
+        ", ".join([f"of {report['pieces']} kept {_pieces(report)}, {replay['fails']} fail the goal in replay", *others])
+    )
     if any(cutoff.column == "correctness" for cutoff in decision.cutoffs.values()):
         lines.append("the best share is ranked by correctness where there is no scaled error; ties are kept")
     return lines
+
+
+def _pieces(report: Mapping[str, Any]) -> str:
+    return "rollouts" if report["parameters"]["mode"] == "rollouts" else "pieces"

@@ -66,6 +66,9 @@ def convert(
     path, out = Path(input), Path(out)
     if to not in LAYOUTS:
         raise UsageError(f"--to {to!r}; it is one of: {', '.join(LAYOUTS)}.")
+    kind = {".npy": "npy", ".parquet": None}.get(out.suffix, to)
+    if (kind is None and to == "npy") or (kind == "npy" and to != "npy"):
+        raise UsageError(f"-o {out}: the name says {out.suffix}, --to says {to}. Change one of them.")
     every = [spec for name in environments() for spec in specs(name)] if env is None else specs(env)
     source = open_source(
         path,

@@ -29,7 +29,7 @@ from qualcheck.io.like_input import CUTOFFS_KEY, write_like_input
 from qualcheck.manifest import dump, sha256
 from qualcheck.output import refuse_overlap, staged_files
 from qualcheck.registry import load
-from qualcheck.reopen import reopen
+from qualcheck.reopen import place_of, reopen
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
 from qualcheck.types import AnyArray, BoolArray, IntArray
@@ -108,16 +108,17 @@ def filter_run(
         UsageError: options contradict each other, or `out` exists, is an input or lies in the run folder.
     """
     run, out = Path(run), Path(out)
-    try:
-        chosen = FilterOptions(**options)
-    except TypeError as error:
-        raise UsageError(f"filter: {error}. Options: {', '.join(f.name for f in fields(FilterOptions))}.") from error
+    known = [option.name for option in fields(FilterOptions)]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"filter has no option {name!r}; it has: {', '.join(known)}.")
+    chosen = FilterOptions(**options)
     opened = Run.open(run)
     results = opened.manifest["results"]
     adapter = load(results["env"])
     adapter.close()
     chosen.check(adapter.spec.exact)
-    inputs = _inputs(results, run, None if input_path is None else Path(input_path))
+    inputs = _inputs(opened.manifest, run, None if input_path is None else Path(input_path))
     selected = [entry for entry in inputs if entry.selected]
     if chosen.like_input and len(selected) != 1:
         raise UsageError(
@@ -143,16 +144,18 @@ def filter_run(
         report["output"] = {"name": out.name, "sha256": sha256(data), "format": _format(chosen, sources)}
         (stage / f"{out.name}.filter.json").write_text(dump(report), encoding="utf-8")
         _write_decisions(stage / f"{out.name}.decisions.parquet", rollouts["rollout"], decision, offsets)
-    lines = summary_lines(report, decision)
+    lines = [f"{out}: written as {_format(chosen, sources)}", *summary_lines(report, decision)]
+    if chosen.mode == "rollouts" and chosen == FilterOptions(mode="rollouts", like_input=chosen.like_input):
+        lines.append("no threshold was given: only coverage was asked for; see qualcheck filter --help")
     if not report["pieces"]:
         lines.append(f"nothing passed: {out} holds an empty set")
     return FilterResult(out, decision.pieces, report, lines)
 
 
-def _inputs(results: Mapping[str, Any], run: Path, moved: Path | None) -> list[_Input]:
-    entries: list[dict[str, Any]] = results["inputs"]
+def _inputs(manifest: Mapping[str, Any], run: Path, moved: Path | None) -> list[_Input]:
+    entries: list[dict[str, Any]] = manifest["results"]["inputs"]
     first = np.concatenate([[0], np.cumsum([entry["n_rollouts"] for entry in entries])]).tolist()
-    paths = [Path(entry["path"]) for entry in entries]
+    paths = [place_of(entry, manifest) for entry in entries]
     chosen: int | None = None
     if moved is not None:
         if not moved.is_file():

@@ -9,7 +9,7 @@ import numpy as np
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.registry import load
-from qualcheck.reopen import reopen
+from qualcheck.reopen import place_of, reopen
 from qualcheck.reports.transcript import StepRows, transcript
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
@@ -60,7 +60,7 @@ def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
         first += entry["n_rollouts"]
     adapter = load(results["env"])
     try:
-        source = reopen(entry, results["parameters"], adapter, Path(entry["path"]), 0, trust_pickle)
+        source = reopen(entry, results["parameters"], adapter, place_of(entry, run.manifest), 0, trust_pickle)
         adapter = adapter.with_layout(source.spec.obs_size)
         rollouts, local = _find(source.batches(), rollout - first)
         replay = adapter.replay(rollouts)

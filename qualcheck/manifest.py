@@ -41,6 +41,8 @@ def read_manifest(run: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         what = "holds no manifest.json, so it is no finished run" if run.is_dir() else "does not exist"
         raise DataError(f"{run}: {what}. Make one with: qualcheck score INPUT --env ENV -o {run}") from error
+    except NotADirectoryError as error:
+        raise DataError(f"{run}: a file; expected the folder that `qualcheck score -o` wrote.") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: not readable as JSON ({error}). Score the input again.") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("results"), dict):

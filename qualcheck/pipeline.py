@@ -248,6 +248,8 @@ def _total(result: PassResult) -> dict[str, Any]:
 def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[str]:
     """What the user should know of the files, one line each."""
     lines = [*inputs.adapter.findings, *inputs.findings]
+    if result.replaced:
+        lines.append(f"--level {labels[0].level} replaces the level of the file: {', '.join(result.replaced)}")
     for source, label, tally in zip(inputs.sources, labels, result.tallies, strict=True):
         found = list(source.findings)
         if not inputs.adapter.spec.exact:
@@ -297,6 +299,7 @@ def _circumstances(started: float) -> dict[str, Any]:
     """What differs from run to run: command, versions, machine, time."""
     return {
         "command": sys.argv,
+        "folder": str(Path.cwd()),
         "qualcheck": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),

@@ -6,13 +6,16 @@ import importlib
 from importlib.metadata import entry_points
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.errors import unknown_name
+from qualcheck.errors import UnknownName, unknown_name
 
 BUILT_IN: dict[str, str] = {
     "babyai": "qualcheck.envs.babyai:BabyAI",
     "halfcheetah": "qualcheck.envs.halfcheetah:HalfCheetah",
     "toy": "qualcheck.envs.toy:Toy",
 }
+
+CALLED = {"mujoco": "halfcheetah", "ball": "clevr"}  # what the benchmark's files call them
+NOT_SCORED = ("clevr", "libero", "metaworld")
 
 
 def known() -> dict[str, str]:
@@ -30,6 +33,10 @@ def load(env: str) -> EnvAdapter:
     """
     places = known()
     if env not in places:
+        if env in CALLED and CALLED[env] in places:
+            raise UnknownName(f"no environment {env!r}; the files of that name are --env {CALLED[env]}.")
+        if env in NOT_SCORED:
+            raise UnknownName(f"{env}: its files can be read and converted, and not be scored yet.")
         raise unknown_name("environment", env, list(places))
     module, _, attribute = places[env].partition(":")
     adapter: EnvAdapter = getattr(importlib.import_module(module), attribute)()

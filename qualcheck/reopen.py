@@ -70,3 +70,10 @@ def check_digest(path: Path, digest: str) -> None:
             f"{path}: changed since it was scored; its sha256 begins {found[:12]}, it was {digest[:12]}. Score it "
             "again, or name the file that was scored with --input PATH."
         )
+
+
+def place_of(entry: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path:
+    """Where an input lies: as named, seen from here, or else from the folder in which it was scored."""
+    named = Path(entry["path"])
+    there = Path(manifest.get("run", {}).get("folder", ".")) / named
+    return there if not named.exists() and there.exists() else named

@@ -82,6 +82,7 @@ class PassResult:
     flags: dict[str, int]
     clusters: int
     steps: int  # simulator steps executed
+    replaced: list[str]  # levels that the files name and the user's level replaces
 
 
 class _Background:
@@ -131,11 +132,14 @@ def run_pass(
     units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
     metadata = {"qualcheck.schema": "1", "qualcheck.env": adapter.spec.id, **{f"unit.{k}": v for k, v in units.items()}}
     tasks: set[str] = set()
+    replaced: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
     background, workers = _Background(), _Workers(adapter)
     try:
         for source, label, tally in zip(sources, labels, tallies, strict=True):
             for rollouts, scored in workers.run(source, placer, label):
+                if label.level is not None and rollouts.level is not None:
+                    replaced.update(set(rollouts.level) - {label.level, ""})
                 tally.add(scored.tally)
                 referee.check(adapter, rollouts, scored, transitions_done, label.source)
                 columns = scored.transitions
@@ -174,6 +178,7 @@ def run_pass(
         {name: int(values.sum()) for name, values in sorted(merged.items())},
         clusters,
         workers.steps,
+        sorted(replaced),
     )
 
 

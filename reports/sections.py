@@ -31,6 +31,7 @@ SHARES = {
     "ladder": "ladder",
     "control": "real rollouts",
 }
+MOST = 10  # kinds that one line of a report lists
 HEADLINE = ("goal_consistency", "transition_correctness", "dynamics_legality")
 FABRICATION = {"fabrication": "imagined", "fabrication_control": "real rollouts", "fabrication_excess": "excess"}
 WHOLE = {
@@ -111,8 +112,9 @@ def _labels(cells: list[Cell]) -> list[str]:
     """Names of cells; the law is named only where the cells differ in it."""
     laws = [key for key in ("definitions", "grade", "predicates", "calibration") if len({c[key] for c in cells}) > 1]
     names = []
+    many = len({cell["env"] for cell in cells}) > 1
     for cell in cells:
-        parts = [cell["env"], cell["level"], cell["generator"]]
+        parts = [cell["env"] if many else "", cell["level"], cell["generator"]]
         if cell["task"] is not None:
             parts.append(cell["task"] or "(no task)")
         parts += [f"{key} {str(cell[key])[:12]}" for key in laws if key != "grade" or _same_env_differs(cells, cell)]
@@ -125,7 +127,8 @@ def _same_env_differs(cells: list[Cell], cell: Cell) -> bool:
 
 
 def _headline(cells: list[Cell], names: list[str]) -> Section:
-    part = Section("Quality, percent with 95 % intervals", ["cell", *(SHARES[name] for name in HEADLINE)])
+    whose = ", ".join(dict.fromkeys(cell["env"] for cell in cells))
+    part = Section(f"Quality of {whose}, percent with 95 % intervals", ["cell", *(SHARES[name] for name in HEADLINE)])
     for name, cell in zip(names, cells, strict=True):
         part.rows.append([name, *(figure(cell[metric]) for metric in HEADLINE)])
         part.rows.append(["  verified (limits)", *(coverage(cell[metric]) for metric in HEADLINE)])
@@ -140,6 +143,12 @@ def _headline(cells: list[Cell], names: list[str]) -> Section:
     )
     sources = dict.fromkeys(cell["control"]["source"] for cell in cells if cell["control"] is not None)
     part.lines += [f"Real rollouts: {source}." for source in sources]
+    if any(cell["floor_random"] is not None for cell in cells):
+        part.lines.append("No-op and random policy: weighted by the tasks of the cell.")
+    for name, cell in zip(names, cells, strict=True):
+        floor, reached = cell["floor_random"], cell["goal_consistency"]
+        if floor and reached and floor["high"] >= reached["low"]:
+            part.lines.append(f"{name}: goal consistency is not clearly above what a random policy reaches.")
     return part
 
 
@@ -190,8 +199,11 @@ def _counts(cells: list[Cell], names: list[str], title: str, lines: Any) -> Sect
     return Section(title, lines=[f"{name}: {line}" for name, line in found])
 
 
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {number:,}" for name, number in counts.items())
+def _listed(counts: dict[str, int], most: int = MOST) -> str:
+    listed = [f"{name} {number:,}" for name, number in list(counts.items())[:most]]
+    if len(counts) > most:
+        listed.append(f"and {len(counts) - most} more kinds")
+    return ", ".join(listed)
 
 
 def _reasons(cell: Cell) -> list[str]:
@@ -229,9 +241,6 @@ def _notes(cells: list[Cell], names: list[str]) -> list[str]:
             )
         if differ["texts"]:
             notes.append(f"{name}: the benchmark judges {differ['texts']:,} rollouts as another task than their text.")
-        floor, reached = cell["floor_random"], cell["goal_consistency"]
-        if floor and reached and floor["high"] >= reached["value"]:
-            notes.append(f"{name}: goal consistency is not above what a random policy reaches.")
     return notes
 
 

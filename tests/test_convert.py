@@ -192,9 +192,12 @@ def test_nothing_of_the_users_is_overwritten(tmp_path: Path) -> None:
     path = npy(tmp_path / "a.npy")
     before = path.read_bytes()
     (tmp_path / "taken").write_text("mine")
-    for out in ("a.npy", "taken"):
+    for out, to in (("a.npy", "npy"), ("taken", "canonical")):
         with pytest.raises(UsageError, match="overwrit"):
-            convert(path, tmp_path / out)
+            convert(path, tmp_path / out, to=to)
+    for out, to in (("b.npy", "canonical"), ("b.parquet", "npy")):
+        with pytest.raises(UsageError, match="the name says"):
+            convert(path, tmp_path / out, to=to)
     with pytest.raises(UsageError, match="--to"):
         convert(path, tmp_path / "b", to="csv")
     assert path.read_bytes() == before
@@ -213,7 +216,7 @@ def test_the_command_prints_what_it_did(tmp_path: Path) -> None:
     path = npy(tmp_path / "a.npy")
     done = CliRunner().invoke(app, [str(path), "-o", str(tmp_path / "b.parquet"), "--env", "metaworld"])
     assert done.exit_code == 0, done.output
-    assert "3 rollouts, 12 transitions of metaworld (npy)" in done.stdout
+    assert "3 rollouts, 12 transitions of metaworld, read as npy, written as canonical" in done.stdout
     assert whole(tmp_path / "b.parquet", "metaworld").n_transitions == 12
 
 

@@ -45,7 +45,8 @@ def convert(
         obs_std=None if obs_std is None else read_statistics(obs_std),
     )
     typer.echo(
-        f"{done.out}: {done.n_rollouts:,} rollouts, {done.n_transitions:,} transitions of {done.env} ({done.format})"
+        f"{done.out}: {done.n_rollouts:,} rollouts, {done.n_transitions:,} transitions of {done.env}, read as "
+        f"{done.format}, written as {to}"
     )
     for finding in done.findings:
         typer.echo(f"  note: {finding}")

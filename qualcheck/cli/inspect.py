@@ -14,7 +14,12 @@ def inspect(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="Folder written by `qualcheck score`.", show_default=False)
     ],
-    place: Annotated[str, typer.Argument(metavar="ROLLOUT[:STEP]", help="As in the tables.", show_default=False)],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROLLOUT[:STEP]", help="Rollout as numbered in rollouts.parquet, and step.", show_default=False
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")

@@ -25,9 +25,12 @@ def report(
     """Print the quality tables of runs."""
     from qualcheck.reporting import report as make_report
     from qualcheck.reporting import require
+    from qualcheck.reports.bar import parse_bar
 
     if by not in (None, "task"):
         raise UsageError(f"--by {by!r}; it is: task.")
+    for bar in fail_under or ():
+        parse_bar(bar)
     typer.echo(make_report(runs, format, by_task=by == "task", mixed=mixed), nl=False)
     if fail_under:
         require(runs, fail_under, by_task=by == "task", mixed=mixed)

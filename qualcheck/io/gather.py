@@ -102,6 +102,7 @@ def row_flags(
     for i, names in enumerate(texts):
         for name in names.split() if names else ():
             flags.setdefault(name, np.zeros(n, bool))[i] = True
+    flags["chain_break"] &= ~flags.get("mask_hole", np.zeros(n, bool))  # a hole has no following row
     # rewards that a rollout lacks are NaN, and counted as what they are
     short = flags.get("count_mismatch", np.zeros(n, bool))
     bad = non_finite_rollouts((obs, row_offsets), (action, offsets)) | non_finite_rollouts((reward, offsets)) & ~short

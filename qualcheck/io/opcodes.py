@@ -181,9 +181,10 @@ def _runs(third: int, counts: bool) -> tuple[Callable[[bytes | mmap, int], re.Ma
         rb"G.{8}",
     ]
     others = [rb"[(abesu\x90]", rb"\x80.", rb"h.", rb"j...."]
-    unit = rb"(?:(?:" + rb"|".join(safe) + rb")(?:" + put + rb")?+|" + rb"|".join(others) + rb")"
+    unit = rb"(?:(?:" + rb"|".join(safe) + rb")(?>(?:" + put + rb")?)|" + rb"|".join(others) + rb")"
     ops = rb"(?:" + rb"|".join(safe) + rb"|[(abesu\x90]|\x80.|q.|r....)|(h.|j....|\x94)"
-    return re.compile(unit + rb"++", re.DOTALL).match, re.compile(ops, re.DOTALL)
+    # an atomic group, not "++": Python before 3.11.5 loses its place in possessive repeats
+    return re.compile(rb"(?>" + unit + rb"+)", re.DOTALL).match, re.compile(ops, re.DOTALL)
 
 
 def _line_end(data: bytes | mmap, position: int) -> int:

@@ -56,7 +56,7 @@ def test_the_terminal_shows_the_three_metrics_first_and_fits_100_columns(make_ru
     assert "transition correctness" in lines[1]
     assert "dynamics legality" in lines[1]
     # 20 of 39: Clopper-Pearson 34.8 to 67.6, so whole percents show two digits of the half width
-    assert re.search(r"toy · hard · g +51 \[35, 68\]", lines[3])
+    assert re.search(r"hard · g +51 \[35, 68\]", lines[3])
     assert max(map(width, lines)) <= 100
     assert text.index("Goal matrix") < text.index("Fabrication") < text.index("Not verifiable")
 
@@ -83,7 +83,7 @@ def test_the_terminal_says_all_that_an_auditor_needs(make_run: Any) -> None:
 
 def test_a_missing_value_is_a_dash_with_its_reason(make_run: Any) -> None:
     text = render(build_report([make_run([1], rollouts={"gc_code": "no_instruction"}, steps={"tc_code": "carried"})]))
-    row = next(line for line in text.splitlines() if line.startswith("toy · hard · g"))
+    row = next(line for line in text.splitlines() if line.startswith("hard · g"))
     assert row.split()[-3:] == ["-", "-", "-"]
     assert "nothing verified: no_instruction 1" in " ".join(text.split())
     assert "nan" not in text.lower()
