@@ -38,13 +38,15 @@ def score_columns(run: Run, mode: str) -> tuple[dict[str, AnyArray], dict[str, A
     offsets = run.offsets()
     if mode == "rollouts":
         return rollouts, {}, offsets
-    steps = run.transitions(STEPS)
+    steps = run.transitions([*STEPS, "tc_code"])
     if steps.num_rows != offsets[-1]:
         raise DataError(
             f"{run.path}: transitions.parquet has {steps.num_rows} rows, rollouts.parquet counts {offsets[-1]}. "
             "Score the input again."
         )
-    return rollouts, {name: steps[name].to_numpy() for name in STEPS}, offsets
+    columns = {name: steps[name].to_numpy() for name in STEPS}
+    columns["open_end"] = pc.equal(steps["tc_code"], "no_next_observation").to_numpy().astype(bool)
+    return rollouts, columns, offsets
 
 
 def _has_flag(column: pa.ChunkedArray, name: str) -> BoolArray:

@@ -70,7 +70,7 @@ def decide(
         scores = {name: rollouts[name] for name in (*SCORES, "trivial")}
     else:
         tc, dl = transitions["tc"], transitions["dl"]
-        passes = passing(tc, dl, limits.keep_unverifiable)
+        passes = passing(tc, dl, limits.keep_unverifiable, transitions["open_end"])
         pieces = truncate(passes, offsets) if mode == "truncate" else segments(passes, offsets)
         scores = piece_scores(pieces, offsets, transitions, rollouts["trivial"], rollouts["broken"], exact)
         fault = [tc == 0, dl == 0, ~passes]

@@ -33,9 +33,13 @@ def ranges(first: IntArray, length: IntArray) -> IntArray:
     return stretch
 
 
-def passing(tc: FloatArray, dl: FloatArray, keep_unverifiable: bool) -> BoolArray:
-    """True where a transition is correct and legal; NaN passes only with `keep_unverifiable`. (M,) -> (M,)."""
-    passes: BoolArray = (tc != 0) & (dl != 0) if keep_unverifiable else (tc == 1) & (dl == 1)
+def passing(tc: FloatArray, dl: FloatArray, keep_unverifiable: bool, open_end: BoolArray) -> BoolArray:
+    """True where a transition is correct and legal, (M,); NaN passes only with `keep_unverifiable`.
+
+    A last step whose end row the file does not show (`open_end`) is no fault and no hole: it stays with its rollout.
+    """
+    not_wrong = (tc != 0) & (dl != 0)
+    passes: BoolArray = not_wrong if keep_unverifiable else ((tc == 1) & (dl == 1)) | (open_end & not_wrong)
     return passes
 
 
@@ -50,13 +54,14 @@ def piece_scores(
     """The rollout columns of every piece, (P,) float32 each, as a new scoring of the piece would give them.
 
     A piece after a hole replays as imagined when each of its transitions is exact; in other environments its open
-    loop is not known before it is scored, so `consistency_replayed` is NaN there. Where rows and `next_observations`
-    disagree the columns do not show the goal on the row a cut ends with, so `consistency` is a lower bound.
+    loop is not known before it is scored, so `consistency_replayed` is NaN and `replay_known` False there. Where rows
+    and `next_observations` disagree the columns do not show the goal on the row a cut ends with, so `consistency` is a
+    lower bound.
 
     Args:
         pieces: each at least one transition long.
         offsets: (N+1,) first transition of each rollout.
-        transitions: tc, dl, tc_scaled, goal_share, goal_share_replayed, (M,) each.
+        transitions: tc, dl, tc_scaled, goal_share, goal_share_replayed, open_end (bool), (M,) each.
         trivial: (N,) 1, 0 or NaN, the goal at row 0 of the rollout.
         broken: (N,) True where rows and `next_observations` disagree somewhere in the rollout.
         exact: whether the judging grade is exact.
@@ -78,7 +83,8 @@ def piece_scores(
     replayed[stopped & (replayed < 1)] = np.nan  # the replay ended inside the piece before the goal was reached
     after_hole = pieces.start > 0
     judged = (_count(np.isnan(share), first, last) == 0) | (consistency == 1)
-    follows = exact & (right == length) & judged & ~broken[pieces.rollout]
+    unseen = _count(transitions["open_end"], first, last)
+    follows = exact & (right + unseen == length) & judged & ~broken[pieces.rollout]
     before = share[np.maximum(first - 1, 0)]  # the end row before the piece is the piece's row 0
     at_hole = np.where(broken[pieces.rollout] | np.isnan(before), np.nan, before >= 1)
     return {
@@ -88,6 +94,7 @@ def piece_scores(
         "coverage_dl": _share(verified_dl, length),
         "consistency": consistency,
         "consistency_replayed": np.where(after_hole, np.where(follows, consistency, np.nan), replayed),
+        "replay_known": ~after_hole | follows,
         "scaled_error": _median(np.where(np.isnan(tc), np.nan, transitions["tc_scaled"]), first, length),
         "trivial": np.where(after_hole, at_hole, trivial[pieces.rollout]).astype(np.float32),
     }

@@ -42,7 +42,7 @@ def threshold(scores: Mapping[str, FloatArray], length: IntArray, limits: Limits
 
     Args:
         scores: coverage_tc, coverage_dl, correctness, legality, consistency, consistency_replayed, scaled_error and
-            trivial (1, 0 or NaN), (N,) each.
+            trivial (1, 0 or NaN), (N,) each; for pieces also replay_known (bool).
         length: (N,) transitions of each item.
         limits: the thresholds.
     """
@@ -60,6 +60,9 @@ def threshold(scores: Mapping[str, FloatArray], length: IntArray, limits: Limits
         _least(
             reason, scores[name], least, Reason[f"UNVERIFIABLE_{name.upper()}"], Reason[f"LOW_{name.upper()}"], limits
         )
+    if limits.min_consistency_replayed is not None and "replay_known" in scores:
+        # a piece that was never replayed from its own start may turn out below the bar, so it is not kept unseen
+        _mark(reason, scores["replay_known"] == 0, Reason.UNVERIFIABLE_CONSISTENCY_REPLAYED)
     if limits.max_scaled_error is not None:
         error = scores["scaled_error"]
         _least(

@@ -126,8 +126,9 @@ def filter_run(
             "or leave --like-input out for a single canonical file."
         )
     _refuse(out, run, [entry.path for entry in inputs])
-    parameters = results.get("parameters", {})
-    sources = [reopen(entry.recorded, parameters, adapter, entry.path, entry.index, trust_pickle) for entry in selected]
+    sources = [
+        reopen(entry.recorded, opened.manifest, adapter, entry.path, entry.index, trust_pickle) for entry in selected
+    ]
     _refuse(out, run, [path for source in sources for path in source.files])
     spec = sources[0].spec
     rollouts, transitions, offsets = score_columns(opened, chosen.mode)

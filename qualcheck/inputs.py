@@ -10,12 +10,12 @@ from qualcheck import calibration
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import Calibration
 from qualcheck.checks.restarts import Restarts
-from qualcheck.errors import UsageError
+from qualcheck.errors import DataError, UsageError
 from qualcheck.grade import parse_grade
 from qualcheck.io import Source, looks_standardised, open_source, read_statistics
 from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels
-from qualcheck.storage import find_storage, sample
+from qualcheck.storage import find_storage, finer_rows, sample
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,15 @@ def open_inputs(
                 "with --obs-mean and --obs-std"
             )
         scale = known.scale(storage) if known and not adapter.spec.exact else None
+        if options.calibration and scale is None and not adapter.spec.exact:
+            raise DataError(
+                f"{options.calibration}: holds no tolerance for {source.path}, whose rows are stored as {storage}. "
+                "Fit it on real rollouts of that storage or a finer one."
+            )
+        if rows is not None and finer_rows(rows, storage):
+            findings.append(
+                f"{source.path}: {100 * finer_rows(rows, storage):.2g} % of the rows are finer than {storage}"
+            )
         labels.append(
             Labels(
                 source=str(source.path),

@@ -23,7 +23,7 @@ def parse_place(text: str) -> tuple[int, int | None]:
         UsageError: the text is neither.
     """
     rollout, colon, step = text.partition(":")
-    if not rollout.isdigit() or (colon and not step.isdigit()):
+    if not rollout.isdecimal() or (colon and not step.isdecimal()):
         raise UsageError(f"{text!r}: expected ROLLOUT or ROLLOUT:STEP, such as 12 or 12:3.")
     return int(rollout), int(step) if colon else None
 
@@ -60,7 +60,7 @@ def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
         first += entry["n_rollouts"]
     adapter = load(results["env"])
     try:
-        source = reopen(entry, results["parameters"], adapter, place_of(entry, run.manifest), 0, trust_pickle)
+        source = reopen(entry, run.manifest, adapter, place_of(entry, run.manifest), 0, trust_pickle)
         adapter = adapter.with_layout(source.spec.obs_size)
         rollouts, local = _find(source.batches(), rollout - first)
         replay = adapter.replay(rollouts)

@@ -53,15 +53,27 @@ def staged_files(out: Path) -> Iterator[Path]:
     """A folder beside `out` whose files take their names when the block ends well, the one named as `out` last.
 
     Raises:
-        UsageError: the parent of `out` cannot be written.
+        UsageError: the parent of `out` cannot be written, or one of the names was taken meanwhile.
     """
     stage = _open_stage(out)
     try:
         yield stage
-        for path in sorted(stage.iterdir(), key=lambda path: path.name == out.name):
-            path.replace(out.absolute().parent / path.name)
+        for path in sorted(stage.iterdir(), key=lambda path: (path.name == out.name, path.name)):
+            _publish(path, out.absolute().parent / path.name)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+
+
+def _publish(path: Path, name: Path) -> None:
+    """Give a finished file its name; of several who want it the first one gets it."""
+    try:
+        os.link(path, name)
+    except FileExistsError as error:
+        raise UsageError(f"{name} appeared while the output was written; nothing is overwritten.") from error
+    except OSError:  # a file system without hard links
+        if name.exists():
+            raise UsageError(f"{name} appeared while the output was written; nothing is overwritten.") from None
+        path.replace(name)
 
 
 def _open_stage(out: Path) -> Path:

@@ -83,6 +83,8 @@ def score(
         for path in [*paths, *real]:
             if not path.exists():
                 raise DataError(f"{path}: no such file. Check the path.")
+            if path.is_dir():
+                raise DataError(f"{path}: a folder; expected files of rollouts.")
         out = _place(out)
         refuse_overlap(out, [*paths, *real])
         with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher:
@@ -169,6 +171,11 @@ def _write(
         "calibration": inputs.calibration.digest if inputs.calibration and not adapter.spec.exact else None,
         "parameters": asdict(options),
         "reference": [str(path) for path in real],
+        "files": {
+            name: sha256(Path(value))
+            for name in ("calibration", "encodings", "obs_mean", "obs_std")
+            if (value := getattr(options, name)) is not None
+        },
         "inputs": [
             {
                 "path": str(source.path),
@@ -203,7 +210,9 @@ def _write(
             "agreed": result.referee.agreed,
             "refused_by_both": result.referee.refused_by_both,
         },
-        "floors": _floors(adapter, sorted(result.tasks), options),
+        "floors": _floors(
+            adapter, sorted(result.tasks), max((source.longest for source in sources), default=0), options
+        ),
         "control": control,
         "simulator_versions": _versions(SIMULATORS),
         "tables": {name: sha256(folder / name) for name in ("transitions.parquet", "rollouts.parquet")},
@@ -268,10 +277,11 @@ def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[
     return lines
 
 
-def _floors(adapter: EnvAdapter, tasks: list[str], options: ScoreOptions) -> dict[str, Any]:
-    """No-op and random success of each task, shipped or measured now."""
+def _floors(adapter: EnvAdapter, tasks: list[str], longest: int, options: ScoreOptions) -> dict[str, Any]:
+    """No-op and random success of each task within as many steps as the data have, shipped or measured now."""
     table: dict[str, Any] = {}
-    horizon = adapter.spec.horizon
+    horizons = adapter.spec.floor_horizons or (adapter.spec.horizon,)
+    horizon = next((steps for steps in horizons if steps >= longest), horizons[-1])
     for task in tasks:
         entry: dict[str, Any] = {"horizon": horizon, "source": "measured" if options.floors else "shipped"}
         for number, policy in enumerate(("noop", "random")):

@@ -14,7 +14,7 @@ from qualcheck.manifest import sha256
 
 def reopen(
     entry: Mapping[str, Any],
-    parameters: Mapping[str, Any],
+    manifest: Mapping[str, Any],
     adapter: EnvAdapter,
     path: Path,
     index: int,
@@ -24,7 +24,7 @@ def reopen(
 
     Args:
         entry: its part of the manifest.
-        parameters: of the run.
+        manifest: of the run.
         adapter: the environment, in any of its layouts.
         path: where the file lies now.
         index: its place in the list of inputs.
@@ -39,7 +39,8 @@ def reopen(
     if not path.is_file():
         raise DataError(f"{path}: no such file; it was scored there. If it moved, name it with --input PATH.")
     decided = entry["last_action"]
-    mean, std = (parameters.get(name) for name in ("obs_mean", "obs_std"))
+    beside = {name: _beside(name, manifest) for name in ("encodings", "obs_mean", "obs_std")}
+    mean, std = beside["obs_mean"], beside["obs_std"]
     check_digest(path, entry["sha256"])
     source = open_source(
         path,
@@ -47,7 +48,7 @@ def reopen(
         index=index,
         last_action=decided if decided in ("executed", "filler") else "auto",
         trust_pickle=trust_pickle,
-        encodings=parameters.get("encodings"),
+        encodings=beside["encodings"],
         obs_mean=None if mean is None else read_statistics(mean),
         obs_std=None if std is None else read_statistics(std),
     )
@@ -60,6 +61,19 @@ def reopen(
             f"in {counted[0]}. It was read by another version; score it again."
         )
     return source
+
+
+def _beside(name: str, manifest: Mapping[str, Any]) -> Path | None:
+    """A file that an option of the run named, if it still is what it was."""
+    results = manifest["results"]
+    value = results.get("parameters", {}).get(name)
+    if value is None:
+        return None
+    path = place_of({"path": value}, manifest)
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; the run read its --{name.replace('_', '-')} there. Put it back.")
+    check_digest(path, results["files"][name])
+    return path
 
 
 def check_digest(path: Path, digest: str) -> None:

@@ -165,7 +165,7 @@ def run_pass(
         prints.append(np.zeros(0, np.uint64))
     writer.close()
     merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
-    duplicate = _duplicates(np.concatenate(prints))
+    duplicate = _duplicates(np.concatenate(prints)) & np.concatenate([np.asarray(part["length"]) > 0 for part in parts])
     if duplicate.any():
         merged["duplicate"] = duplicate
     _write_rollouts(folder / "rollouts.parquet", parts, merged, metadata)
@@ -216,7 +216,8 @@ class _Workers:
     def _score(self, rollouts: Rollouts, placements: list[Placement], which: IntArray, label: Labels) -> Scored:
         adapter = self._spare.get()
         try:
-            return score_batch(adapter, rollouts, placements, which, label)
+            with np.errstate(over="ignore", invalid="ignore"):  # of numbers that the checks find wanting
+                return score_batch(adapter, rollouts, placements, which, label)
         finally:
             self._spare.put(adapter)
 

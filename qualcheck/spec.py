@@ -52,6 +52,7 @@ class EnvSpec:
     restores: Literal["exact", "filtered", "partial"]
     codes: tuple[str, ...]  # index 0 is ""; why a row or transition cannot be simulated
     columns: tuple[str, ...]  # a name for each of the obs_size columns
+    floor_horizons: tuple[int, ...] = ()  # steps for which floors ship, ascending; none: the horizon alone
     restart_margin: float | None = None  # chaotic environments: replays that end nearer than this are restarted
     batch_transitions: int = 65_536  # handed to the adapter at once; small enough for a cache or a pool of threads
     batches_at_once: int = 1  # how many of them are worth checking in threads of their own

@@ -152,6 +152,7 @@ class Run:
     path: Path
     manifest: dict[str, Any]
     _cache: dict[tuple[str, tuple[str, ...]], pa.Table] = field(default_factory=dict, repr=False)
+    _checked: set[str] = field(default_factory=set, repr=False)
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
@@ -173,11 +174,27 @@ class Run:
     def _read(self, name: str, columns: Sequence[str] | None) -> pa.Table:
         key = (name, tuple(columns or ()))
         if key not in self._cache:
+            self._check(name)
             try:
                 self._cache[key] = pq.read_table(self.path / name, columns=list(columns) if columns else None)
             except (OSError, pa.ArrowInvalid, KeyError) as error:
                 raise DataError(f"{self.path / name}: cannot be read ({error}). Score the input again.") from error
         return self._cache[key]
+
+    def _check(self, name: str) -> None:
+        """Raise DataError if a table is not the one that the run wrote; asked once a table."""
+        from qualcheck.manifest import sha256
+
+        written = self.manifest["results"].get("tables", {}).get(name)
+        if written is None or name in self._checked:
+            return
+        try:
+            found = sha256(self.path / name)
+        except OSError as error:
+            raise DataError(f"{self.path / name}: cannot be read ({error.strerror}). Score the input again.") from error
+        if found != written:
+            raise DataError(f"{self.path / name}: changed since the run wrote it. Score the input again.")
+        self._checked.add(name)
 
     def offsets(self) -> IntArray:
         """First row in transitions.parquet of each rollout, (N+1,)."""

@@ -59,6 +59,8 @@ def fit(
         usable = [(part, own) for part, own in zip(parts, native, strict=True) if storage in coarser_or_equal(own)]
         if usable:
             measured = [_errors(adapter, stored(part, storage)) for part, own in usable]
+            if not sum(len(errors) for errors, _ in measured):
+                continue
             storages[storage] = _tolerance(measured, [block.name for block in spec.blocks], alpha)
     change, state = _spread(parts if spread is None else list(spread))
     return {

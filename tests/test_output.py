@@ -52,8 +52,8 @@ def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
 
 def test_the_file_named_by_the_user_appears_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = []
-    replace = Path.replace
-    monkeypatch.setattr(Path, "replace", lambda self, target: (names.append(self.name), replace(self, target))[1])
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda path, target: (names.append(path.name), link(path, target))[1])
     with staged_files(tmp_path / "a.parquet") as stage:
         for name in ("a.parquet", "a.parquet.z", "0"):
             (stage / name).touch()
@@ -85,3 +85,15 @@ def test_an_output_that_is_an_input_under_any_name_is_refused(tmp_path: Path) ->
         with pytest.raises(UsageError, match="overwrite"):
             refuse_overlap(out, [source])
     refuse_overlap(tmp_path / "other", [source])
+
+
+def test_of_two_who_write_one_output_the_second_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "a.parquet"
+    second = staged_files(out)
+    (second.__enter__() / "a.parquet").write_text("second")
+    with staged_files(out) as first:
+        (first / "a.parquet").write_text("first")
+    with pytest.raises(UsageError, match="appeared"):
+        second.__exit__(None, None, None)
+    assert out.read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]

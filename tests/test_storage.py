@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qualcheck.storage import STORAGES, coarser_or_equal, find_storage, half_unit, store
+from qualcheck.storage import STORAGES, coarser_or_equal, find_storage, finer_rows, half_unit, store
 
 ROWS = np.random.default_rng(0).normal(size=(400, 17)) * 5
 
@@ -20,10 +20,24 @@ def test_the_dtype_of_the_file_does_not_hide_a_coarser_storage(storage: str) -> 
     assert find_storage(store(ROWS, storage).astype(np.float32)) == storage
 
 
-def test_one_finer_number_is_enough_to_tell() -> None:
+def test_a_few_finer_rows_do_not_decide_and_are_counted() -> None:
     rows = store(ROWS, "2 decimals")
-    rows[7, 3] += 0.003
+    rows[:10, 3] += 0.003
+    assert find_storage(rows) == "2 decimals"
+    assert finer_rows(rows, "2 decimals") == 10 / 400
+    rows[:40, 3] += 0.003
     assert find_storage(rows) == "3 decimals"
+
+
+def test_one_huge_number_does_not_decide() -> None:
+    rows = ROWS.astype(np.float32).astype(np.float64)
+    rows[3, 3] = 1e300
+    assert find_storage(rows) == "float32"
+
+
+def test_whole_numbers_are_the_coarsest_storage_whatever_their_dtype() -> None:
+    rows = np.arange(340).reshape(20, 17)
+    assert find_storage(rows) == find_storage(rows.astype(np.float32)) == "1 decimals"
 
 
 def test_rows_that_are_not_finite_say_nothing() -> None:

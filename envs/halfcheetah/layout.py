@@ -87,6 +87,7 @@ def make_spec(obs_size: int, version: str) -> EnvSpec:
         restores="exact",
         codes=CODES,
         columns=("displacement_m", *STATE_COLUMNS) if has_displacement else STATE_COLUMNS,
+        floor_horizons=(100, HORIZON),
         restart_margin=RESTART_MARGIN_M,
         batch_transitions=BATCH,
         batches_at_once=2,  # while one is simulated, the other is checked

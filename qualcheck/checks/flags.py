@@ -35,6 +35,10 @@ def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int)
     found["rows_after_success"] = batch.per_rollout_sum(goals.end_intended & inner) > 0
     found["reward_shift"] = reward.shifted
     found["final_row_simulated"] = goals.simulated_final
+    for name in ("timeout_as_terminal", "terminal_without_goal", "rows_after_success", "reward_shift"):
+        if name in found:
+            found[name] = found[name] & ~batch.defective
+    found["final_row_simulated"] = found["final_row_simulated"] & ~batch.defective
     return {name: values for name, values in found.items() if values.any()}
 
 

@@ -47,6 +47,7 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts)
     replayed = batch.open_loop.trajectory
     claims = batch.adapter.goals(imagined, batch.placements, batch.which)
     facts = _facts(batch, claims)
+    claims = _with_breaks(batch, imagined, claims)
 
     code = Codes(rollouts.n_rollouts)
     for name in set(rollouts.defect or ()) - {""}:
@@ -117,6 +118,22 @@ def _imagined(batch: Batch) -> tuple[Trajectory, BoolArray, BoolArray]:
     obs[place] = replay.candidates[0][last[known]].astype(obs.dtype)
     ok[place] = True
     return Trajectory(obs, offsets, ok), known, open_end & ~known
+
+
+def _with_breaks(batch: Batch, imagined: Trajectory, claims: GoalRows) -> GoalRows:
+    """The goal on the row that follows or on the file's other reading of it, where the two disagree."""
+    rollouts = batch.rollouts
+    if rollouts.break_obs is None or not len(rollouts.break_at):
+        return claims
+    obs, ok = imagined.obs.astype(np.result_type(imagined.obs, rollouts.break_obs)), imagined.ok.copy()
+    owner = rollouts.rollout[rollouts.break_at]
+    after = imagined.offsets[:-1][owner] + rollouts.step[rollouts.break_at] + 1
+    obs[after], ok[after] = rollouts.break_obs, batch.end_code[rollouts.break_at] == 0
+    told = batch.adapter.annotate(Trajectory(obs, imagined.offsets, ok), rollouts)
+    other = batch.adapter.goals(told, batch.placements, batch.which)
+    return GoalRows(
+        claims.intended | other.intended, claims.released | other.released, np.fmax(claims.share, other.share)
+    )
 
 
 def _later(rows: Trajectory) -> BoolArray:

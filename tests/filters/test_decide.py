@@ -34,6 +34,7 @@ def tables(
         "tc_scaled": np.full(len(steps[0]), NAN, np.float32),
         "goal_share": steps[2],
         "goal_share_replayed": steps[2],
+        "open_end": np.zeros(len(steps[2]), bool),
     }
     n = len(rollouts)
     per: dict[str, AnyArray] = {

@@ -210,13 +210,13 @@ def test_a_failure_while_writing_leaves_nothing(work: Path, monkeypatch: pytest.
 
 def test_the_data_takes_its_name_last(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    replace = Path.replace
+    link = os.link
 
-    def noted(self: Path, target: Path) -> Path:
+    def noted(path: Path, target: Path) -> None:
         order.append(Path(target).name)
-        return replace(self, target)
+        link(path, target)
 
-    monkeypatch.setattr(Path, "replace", noted)
+    monkeypatch.setattr(os, "link", noted)
     filter_run(work / "run", work / "out.npy", like_input=True)
     assert sorted(order[:-1]) == ["out.npy.decisions.parquet", "out.npy.filter.json"]
     assert order[-1] == "out.npy"
@@ -245,18 +245,18 @@ def test_the_best_share_is_re_applied_and_drops_nothing_more(tmp_path: Path) -> 
 
 
 def test_a_kill_at_any_moment_leaves_no_half_written_file(work: Path) -> None:
-    """The process dies inside each renaming in turn; what bears a final name is whole."""
+    """The process dies inside each naming in turn; what bears a final name is whole."""
     script = (
-        "import os, sys, pathlib\n"
+        "import os, sys\n"
         "from qualcheck.filtering import filter_run\n"
-        "left, replace = int(sys.argv[1]), pathlib.Path.replace\n"
-        "def dying(self, target):\n"
+        "left, link = int(sys.argv[1]), os.link\n"
+        "def dying(path, target):\n"
         "    global left\n"
         "    if not left:\n"
         "        os.kill(os.getpid(), 9)\n"
         "    left -= 1\n"
-        "    return replace(self, target)\n"
-        "pathlib.Path.replace = dying\n"
+        "    link(path, target)\n"
+        "os.link = dying\n"
         "filter_run(sys.argv[2], sys.argv[3], like_input=True)\n"
     )
     for moment in range(3):

@@ -27,8 +27,10 @@ def listed(pieces: Pieces) -> list[tuple[int, int, int]]:
 def test_unverifiable_transitions_stop_a_piece_unless_they_may_stay() -> None:
     tc = np.array([1, 0, NAN, 1, 1], np.float32)
     dl = np.array([1, 1, 1, NAN, 0], np.float32)
-    assert passing(tc, dl, keep_unverifiable=False).tolist() == [True, False, False, False, False]
-    assert passing(tc, dl, keep_unverifiable=True).tolist() == [True, False, True, True, False]
+    shown = np.zeros(5, bool)
+    assert passing(tc, dl, False, shown).tolist() == [True, False, False, False, False]
+    assert passing(tc, dl, True, shown).tolist() == [True, False, True, True, False]
+    assert passing(tc, dl, False, np.isnan(tc)).tolist() == [True, False, True, False, False]
 
 
 def test_truncate_keeps_the_prefix_before_the_first_fault() -> None:
@@ -72,7 +74,8 @@ def scores_of(pieces: list[tuple[int, int, int]], broken: bool = False, exact: b
     made = piece_scores(
         Pieces(*(np.array(part, np.int64) for part in zip(*pieces, strict=True))),
         np.array([0, 5, 7]),
-        columns(
+        {"open_end": np.zeros(7, bool)}
+        | columns(
             tc=[1, 1, 0, NAN, 1, 1, 1],
             dl=[1, 0, 0, 1, 1, 1, 1],
             tc_scaled=[0.5, 0.1, 3, 4, 0.2, 1, 2],

@@ -120,23 +120,33 @@ def test_the_scores_of_a_piece_are_those_of_its_next_scoring(runs: dict[str, Run
     assert (trivial[known] == again["trivial"].to_numpy(zero_copy_only=False)[known]).all()
 
 
-def test_a_file_of_executed_last_actions_is_cut_before_the_row_it_does_not_show(
+def test_a_last_row_that_the_file_does_not_show_ends_a_rollout_and_is_no_hole(
     shared_data: Path, tmp_path: Path
 ) -> None:
     keys = np.load(shared_data / "golden/babyai_hard.npy", allow_pickle=True).item()
     del keys["next_observations"]
     np.save(tmp_path / "in.npy", np.array(keys, dtype=object), allow_pickle=True)
     source = score([tmp_path / "in.npy"], "babyai", tmp_path / "run", recheck=50)
-    result = filter_run(source.path, tmp_path / "out.npy", mode="truncate", like_input=True)
     length = source.rollouts()["length"].to_numpy()
-    assert result.pieces.stop.tolist() == (length[length > 1] - 1).tolist()
-    again = score([tmp_path / "out.npy"], "babyai", tmp_path / "run2", recheck=50)
-    assert again.manifest["results"]["inputs"][0]["last_action"] == "filler"
-    assert_same_steps(source, result, again)
-    # a canonical file says of each rollout what it shows, so here the last action may stay
-    result = filter_run(source.path, tmp_path / "whole.parquet")
-    again = score([tmp_path / "whole.parquet"], "babyai", tmp_path / "run3", recheck=50)
-    assert_same_steps(source, result, again)
+    for number, mode in enumerate(("rollouts", "truncate", "segments")):
+        for name in (f"{mode}.npy", f"{mode}.parquet"):
+            result = filter_run(source.path, tmp_path / name, mode=mode, like_input=name.endswith("npy"))
+            assert result.pieces.stop.tolist() == length[length > 1].tolist()  # of one step alone nothing is verified
+            again = score([tmp_path / name], "babyai", tmp_path / f"run {name} {number}", recheck=50)
+            assert again.manifest["results"]["inputs"][0]["last_action"] == "executed"
+            assert_same_steps(source, result, again)
+
+
+def test_pieces_whose_own_replay_is_not_known_are_not_kept_by_its_threshold(shared_data: Path, tmp_path: Path) -> None:
+    keys = np.load(shared_data / "mutated/babyai_mutated.npy", allow_pickle=True).item()
+    del keys["next_observations"]
+    np.save(tmp_path / "in.npy", np.array(keys, dtype=object), allow_pickle=True)
+    source = score([tmp_path / "in.npy"], "babyai", tmp_path / "run", recheck=50)
+    options = {"mode": "segments", "keep_unverifiable": True, "min_consistency_replayed": 0.5}
+    first = filter_run(source.path, tmp_path / "first.parquet", **options)
+    again = score([tmp_path / "first.parquet"], "babyai", tmp_path / "run2", recheck=50)
+    second = filter_run(again.path, tmp_path / "second.parquet", **options)
+    assert 0 < len(first.pieces) == len(second.pieces)
 
 
 @pytest.mark.parametrize("like_input", [False, True], ids=["canonical", "like-input"])
