@@ -12,7 +12,7 @@ import numpy as np
 
 from qualcheck.contract_subject import Subject, differences, imagined, pieces, results, same, shapes
 from qualcheck.cut import cut
-from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+from qualcheck.types import AnyArray, BoolArray, IntArray, OpenLoop, Rollouts, Trajectory
 
 RATE = 0.99  # share of real transitions or rows that must replay where the environment is not exact
 OPEN_LOOP_STEPS = 5  # how far an open-loop replay must stay true where the environment is not exact
@@ -117,6 +117,15 @@ def shortcuts_are_true(subject: Subject) -> Iterator[str]:
             claimed = np.repeat(played.as_recorded, np.diff(recorded.offsets)) & recorded.ok
             if np.any(played.trajectory.obs[claimed] != recorded.obs[claimed]):
                 yield "a rollout said to replay as recorded does not"
+        if played.apart is not None and rows.has_final.all() and _apart(played, imagined(subject.adapter, rows)).any():
+            yield "a replayed row said to be the recorded one is another, or the reverse"
+
+
+def _apart(played: OpenLoop, recorded: Trajectory) -> BoolArray:
+    """Rows said to be the recorded ones that are not, or the reverse."""
+    known = np.logical_and.reduce(np.isfinite(recorded.obs), axis=1) & played.trajectory.ok
+    wrong: BoolArray = known & (played.apart != (played.trajectory.obs != recorded.obs).any(axis=1))
+    return wrong
 
 
 def referee_agrees_with_replay(subject: Subject) -> Iterator[str]:

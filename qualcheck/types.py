@@ -196,3 +196,4 @@ class OpenLoop:
     trajectory: Trajectory
     code: IntArray  # (N,) 0 = replayed, else an index into EnvSpec.codes
     as_recorded: BoolArray | None = None  # (N,) rollouts known to replay exactly as they are recorded
+    apart: BoolArray | None = None  # (M+N,) rows that are not the recorded ones, where the adapter has compared them

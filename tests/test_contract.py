@@ -274,6 +274,12 @@ class ClaimsThatAllRollsOutAsRecorded:
         return replace(found, as_recorded=found.code == 0)
 
 
+class ForgetsWhereTheReplayIsApart:
+    def open_loop(self, rollouts):
+        found = super().open_loop(rollouts)
+        return replace(found, apart=np.zeros(len(found.trajectory.obs), bool))
+
+
 class FindsRealRowsIllegal:
     def legality(self, rollouts, placements, which):
         found = super().legality(rollouts, placements, which)
@@ -344,6 +350,7 @@ MUTANTS: list[tuple[type, str]] = [
     (ForgetsTheHiddenVelocityInOpenLoop, "open_loop_follows_real_rollouts"),
     (ClaimsThatAllReplaysAsRecorded, "shortcuts_are_true"),
     (ClaimsThatAllRollsOutAsRecorded, "shortcuts_are_true"),
+    (ForgetsWhereTheReplayIsApart, "shortcuts_are_true"),
     (SimulatesInAnotherWorld, "referee_agrees_with_replay"),
     (DeclaresARuleTwice, "spec_is_consistent"),
     (FindsEverythingLegal, "rules_are_evaluated"),

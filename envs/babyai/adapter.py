@@ -72,6 +72,7 @@ SPEC = EnvSpec(
     restores="exact",
     codes=kernel.CODES,
     columns=COLUMNS,
+    batch_transitions=131_072,  # two threads get in each other's way less often than with smaller ones
     floor_horizons=(39, HORIZON),  # the benchmark's recordings, and its episodes
     batches_at_once=2,  # numpy on bytes leaves the interpreter to the other thread for most of its time
 )
@@ -162,10 +163,15 @@ class BabyAI:
         ok[np.repeat(plain, rollouts.length + 1)] = True
         code = np.zeros(n, np.int8)
         self.steps_executed += int(rollouts.length[~plain].sum())
-        code[~plain] = _execute(rollouts, stepped, np.flatnonzero(~plain), offsets, out, ok)
+        if plain.all():
+            apart = np.zeros(out.shape[1], bool)
+        else:
+            recorded = out.copy()
+            code[~plain] = _execute(rollouts, stepped, np.flatnonzero(~plain), offsets, out, ok)
+            apart = np.logical_or.reduce(recorded != out, axis=0)
         obs = out.T
         remember(obs, Fields(out, np.ones(len(ok), bool), np.ones(len(ok), bool)))
-        return OpenLoop(Trajectory(obs, offsets, ok), code, plain)
+        return OpenLoop(Trajectory(obs, offsets, ok), code, plain, apart)
 
     def _faultless(self, rollouts: Rollouts) -> BoolArray:
         """Rollouts from a real state whose every recorded row is the true next one, (N,)."""
@@ -187,16 +193,18 @@ class BabyAI:
         rule = np.zeros(rollouts.n_transitions, np.int16)
         if len(suspect):
             rollout, start = rollouts.rollout[suspect], row[suspect]
-            end = fields(rollouts.end_obs[suspect])
+            end = _end_fields(rollouts, stepped, suspect)
             case = rules.Case(value[:, start], end, context.value[:, rollout], stepped.action[suspect])
             known = stepped.action[suspect] >= 0
             found = rules.first_broken(case, comparable[rollout], stepped.legal[start] & known)
             found[(found == 0) & ~known] = -1
             rule[suspect] = found
         rule[~rollouts.has_end] = -1
+        broken = np.zeros(rollouts.n_transitions, bool)
+        broken[rollouts.break_at] = True
         soft = {
             "step.over_horizon": rollouts.step + rollouts.source_step[rollouts.rollout] >= HORIZON,
-            "step.chain_break": np.isin(np.arange(rollouts.n_transitions), rollouts.break_at),
+            "step.chain_break": broken,
         }
         return Legality(rule, self._reset_rules(rollouts, placements, which), soft)
 
@@ -259,6 +267,14 @@ class BabyAI:
 
     def close(self) -> None:
         self._latest = None
+
+
+def _end_fields(rollouts: Rollouts, stepped: Stepped, which: IntArray) -> Fields:
+    """The end rows of some transitions as integers; they are decoded already unless the chain breaks there."""
+    if len(rollouts.break_at):
+        return fields(rollouts.end_obs[which])
+    rows, after = stepped.rows, rollouts.row[which] + 1
+    return Fields(rows.value[:, after], rows.finite[after], rows.integral[after])
 
 
 def _suspects(rollouts: Rollouts, stepped: Stepped, context: Fields) -> IntArray:

@@ -187,10 +187,11 @@ def _verdict(hit: BoolArray, missing: BoolArray) -> FloatArray:
 
 def _facts(batch: Batch, claims: GoalRows) -> GoalRows:
     """The goal on the replayed rows. Rollouts that replay as recorded keep theirs; only the others are evaluated."""
-    replayed, known = batch.open_loop.trajectory, batch.open_loop.as_recorded
-    if known is None:
+    replayed, differ = batch.open_loop.trajectory, _differing(batch)
+    if len(differ) == batch.rollouts.n_rollouts:
         return batch.adapter.goals(replayed, batch.placements, batch.which)
-    differ = np.flatnonzero(~known)
+    if not len(differ):
+        return claims
     part, rows = _select(replayed, differ)
     found = batch.adapter.goals(part, batch.placements, batch.which[differ])
     facts = GoalRows(claims.intended.copy(), claims.released.copy(), claims.share.copy())
@@ -200,11 +201,13 @@ def _facts(batch: Batch, claims: GoalRows) -> GoalRows:
 
 def _divergence(batch: Batch, imagined: Trajectory, grade: Grade, scale: Scale | None) -> IntArray:
     """First step whose replayed end row is beyond the judging grade from the imagined one, (N,), -1 if none."""
-    replayed, known = batch.open_loop.trajectory, batch.open_loop.as_recorded
+    replayed, differ = batch.open_loop.trajectory, _differing(batch)
     exact = batch.adapter.spec.exact
-    differ = np.arange(batch.rollouts.n_rollouts) if known is None else np.flatnonzero(~known)
-    if not exact and scale is None:
+    if not len(differ) or (not exact and scale is None):
         return np.full(batch.rollouts.n_rollouts, -1, np.int32)
+    if exact and batch.open_loop.apart is not None:
+        apart = batch.open_loop.apart & replayed.ok
+        return first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
     part, rows = _select(replayed, differ)
     apart = np.zeros(len(replayed.obs), bool)
     if exact or scale is None:
@@ -214,6 +217,14 @@ def _divergence(batch: Batch, imagined: Trajectory, grade: Grade, scale: Scale |
         beyond = np.abs(imagined.obs[rows].astype(np.float64) - part.obs) > limit
     apart[rows] = beyond.any(axis=1) & part.ok
     return first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
+
+
+def _differing(batch: Batch) -> IntArray:
+    """Rollouts whose replay may leave the recorded rows; all of them where picking them out would not pay."""
+    known = batch.open_loop.as_recorded
+    if known is None or known.mean() < 0.5:
+        return np.arange(batch.rollouts.n_rollouts)
+    return np.flatnonzero(~known)
 
 
 def _column_limits(batch: Batch, scale: Scale) -> FloatArray:
@@ -226,6 +237,8 @@ def _column_limits(batch: Batch, scale: Scale) -> FloatArray:
 
 def _select(rows: Trajectory, which: IntArray) -> tuple[Trajectory, IntArray]:
     """Some rollouts of a trajectory, and the index of their rows."""
+    if len(which) == len(rows.offsets) - 1:
+        return rows, np.arange(len(rows.obs))
     size = np.diff(rows.offsets)[which]
     offsets = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
     at = np.arange(offsets[-1]) + np.repeat(rows.offsets[:-1][which] - offsets[:-1], size)

