@@ -12,7 +12,7 @@ import numpy as np
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
-from qualcheck.calibration import Calibration, control_of_run
+from qualcheck.calibration import Calibration, control_of_run, shipped
 from qualcheck.errors import DataError, UsageError
 from qualcheck.inputs import open_inputs
 from qualcheck.io import CanonicalWriter
@@ -26,6 +26,7 @@ from qualcheck.subset import Subset
 from qualcheck.tolerance import ALPHA, Scale, fit, stored
 from qualcheck.types import Rollouts
 
+DOUBTFUL = 10  # times the median error of the shipped calibration
 HELD_OUT = 5  # every fifth rollout is not fitted on, and kept as the control
 
 
@@ -81,12 +82,34 @@ def calibrate(
             "made_by": {"command": "qualcheck calibrate", "qualcheck": __version__},
         }
         content = build(inputs.adapter, fitted, kept, alpha, provenance)
+        content["doubts"] = _doubts(inputs.adapter, content, fitted)
     finally:
         adapter.close()
     text = dump(content)
     with staged_files(out) as stage:
         (stage / out.name).write_text(text, encoding="utf-8")
     return Calibration(str(out), sha256_text(text), content)
+
+
+def _doubts(adapter: EnvAdapter, content: dict[str, Any], rollouts: Sequence[Rollouts]) -> list[str]:
+    """Why the rollouts may not be real ones, one line each."""
+    lines = []
+    for flag in ("chain_break", "non_finite"):
+        count = sum(int(part.flags[flag].sum()) for part in rollouts if flag in part.flags)
+        if count:
+            lines.append(f"{count} of the rollouts are flagged {flag}")
+    known = shipped(adapter.spec)
+    for storage in content["native_storages"]:
+        scale = known.scale(storage) if known is not None else None
+        if scale is not None and storage in content["storages"]:
+            median = content["storages"][storage]["median"]
+            worst = max(median[block] / scale.median[block] for block in median)
+            if worst > DOUBTFUL:
+                lines.append(
+                    f"their errors are up to {worst:,.0f} times those of recorded rollouts stored as {storage}: are "
+                    "they imagined, or actions and rows out of step?"
+                )
+    return lines
 
 
 def build(
@@ -113,6 +136,8 @@ def build(
     if not any(part.n_transitions for part in fitted):
         raise DataError("calibrate: the files hold no transition to learn from. Are they rollouts of this environment?")
     content = {**fit(adapter, fitted, alpha, spread), **provenance}
+    if not content["storages"]:
+        raise DataError("calibrate: no transition could be replayed. Are these rollouts of this environment?")
     known = Calibration("new", "", content)
     controls = {}
     for storage in content["storages"]:

@@ -6,7 +6,7 @@ import importlib
 from importlib.metadata import entry_points
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.errors import UnknownName, unknown_name
+from qualcheck.errors import MissingExtra, UnknownName, unknown_name
 
 BUILT_IN: dict[str, str] = {
     "babyai": "qualcheck.envs.babyai:BabyAI",
@@ -39,5 +39,11 @@ def load(env: str) -> EnvAdapter:
             raise UnknownName(f"{env}: its files can be read and converted, and not be scored yet.")
         raise unknown_name("environment", env, list(places))
     module, _, attribute = places[env].partition(":")
-    adapter: EnvAdapter = getattr(importlib.import_module(module), attribute)()
+    try:
+        adapter: EnvAdapter = getattr(importlib.import_module(module), attribute)()
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"{env} needs the package {error.name!r}, which is not installed. Install it with: pip install "
+            f"'qualcheck[{env}]' where that extra exists, else pip install {error.name}"
+        ) from error
     return adapter

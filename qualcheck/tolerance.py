@@ -140,4 +140,6 @@ def _spread(parts: list[Rollouts]) -> tuple[FloatArray, FloatArray]:
         start.append(part.start_obs[shown].astype(np.float64))
         end.append(part.end_obs[shown].astype(np.float64))
     after = np.concatenate(end)
+    if not len(after):
+        return np.zeros(after.shape[1]), np.zeros(after.shape[1])
     return (after - np.concatenate(start)).std(axis=0), after.std(axis=0)

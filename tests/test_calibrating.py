@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,3 +122,20 @@ def test_what_cannot_be_calibrated_is_refused(folder: Path, tmp_path: Path) -> N
     with pytest.raises(DataError, match="no such file"):
         qualcheck.calibrate(tmp_path / "nothing.npy", "halfcheetah", tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_rollouts_that_do_not_replay_raise_a_doubt(folder: Path, tmp_path: Path) -> None:
+    assert json.loads((folder / "a.json").read_text())["doubts"] == []
+    rollouts = record("jump-forward", 30, np.random.default_rng(5))
+    rolled = replace(rollouts, action=np.roll(rollouts.action, 1, axis=0))
+    learnt = qualcheck.calibrate(
+        write(tmp_path / "a.parquet", "halfcheetah", rolled), "halfcheetah", tmp_path / "b.json"
+    )
+    assert "out of step" in learnt.content["doubts"][0]
+
+
+def test_rollouts_without_a_finite_row_cannot_be_learnt_from(tmp_path: Path) -> None:
+    rollouts = record("jump-forward", 3, np.random.default_rng(5))
+    path = write(tmp_path / "a.parquet", "halfcheetah", replace(rollouts, obs=np.full_like(rollouts.obs, np.nan)))
+    with pytest.raises(DataError, match="no transition"):
+        qualcheck.calibrate(path, "halfcheetah", tmp_path / "b.json")

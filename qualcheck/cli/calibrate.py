@@ -31,3 +31,5 @@ def calibrate(
             f"  {storage:<11} tolerance {found['tolerance']:.3g} medians, {found['label']} "
             f"(n = {found['rollouts']} rollouts{need})"
         )
+    for doubt in content["doubts"]:
+        typer.echo(f"  note: {doubt}")
