@@ -82,6 +82,12 @@ def test_the_wheel_works_alone_from_another_folder(tmp_path):
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     shown = subprocess.run([str(tmp_path / "venv/bin/qualcheck"), "demo"], cwd=elsewhere, env=clean, **run)
     assert "transition correctness" in shown.stdout.lower()
+    code = (
+        "import numpy as np, qualcheck; o = np.random.default_rng(0).normal(0, 0.1, (20, 17))\n"
+        "run = qualcheck.score(o, np.zeros((20, 6)), o, env='halfcheetah')\n"
+        "assert run.manifest['results']['referee'] == {'checked': 20, 'agreed': 20, 'refused_by_both': 0}\n"
+    )
+    subprocess.run([str(tmp_path / "venv/bin/python"), "-c", code], cwd=elsewhere, env=clean, **run)
     assert list(elsewhere.iterdir()) == []
 
 
