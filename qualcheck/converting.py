@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qualcheck.errors import UsageError
-from qualcheck.io.arrays import GOAL_KEYS, MASK_KEYS
+from qualcheck.io.arrays import GOAL_KEYS
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.io.layouts import environments, specs
 from qualcheck.io.source import FileSource, open_source
-from qualcheck.io.to_padded import BEYOND_KEY, LAYOUT_KEY, MASK_COLUMN, describe, to_padded
+from qualcheck.io.to_padded import BEYOND_KEY, LAYOUT_KEY, PADDED, describe, to_padded, whole_batches
 from qualcheck.io.write_benchmark import write_benchmark
 from qualcheck.io.write_npy import write_npy
 from qualcheck.output import refuse_overlap, staged_files
 from qualcheck.spec import EnvSpec
 from qualcheck.storage import find_storage, sample
-from qualcheck.types import AnyArray, Rollouts
+from qualcheck.types import AnyArray
 
 LAYOUTS = ("canonical", "npy", "benchmark_parquet")
-PADDED = ("npy", "npz", "hdf5", "pickle", "benchmark_parquet")
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def convert(
     with staged_files(out) as stage:
         if to == "canonical":
             with CanonicalWriter(stage / out.name, source.spec, _metadata(source), [str(path)]) as writer:
-                for batch in _whole(source):
+                for batch in whole_batches(source):
                     writer.append(batch)
         else:
             keys = to_padded(source)
@@ -121,20 +120,3 @@ def _metadata(source: FileSource) -> dict[str, Any]:
             if isinstance(value, list | tuple | np.ndarray) and len(value) > source.n_rollouts:
                 metadata[BEYOND_KEY + name] = list(value[source.n_rollouts :])
     return metadata
-
-
-def _whole(source: FileSource) -> Iterator[Rollouts]:
-    """The batches of a source, with the masks that cannot be told from the length of a rollout."""
-    keys = source.keys() if source.format.partition(",")[0] in PADDED else {}
-    masks = next((keys[name] for name in MASK_KEYS if keys.get(name) is not None), None)
-    done = 0
-    for batch in source.batches(extras=True):
-        irregular = batch.flags.get("mask_hole", np.zeros(batch.n_rollouts, bool)).copy()
-        irregular |= batch.flags.get("mask_value", irregular)
-        if masks is not None and irregular.any():
-            flat = np.asarray(masks[done : done + batch.n_rollouts])
-            flat = flat.reshape(len(flat), -1)
-            rows = [flat[i] if odd else None for i, odd in enumerate(irregular.tolist())]
-            batch = replace(batch, extra_rollout={**batch.extra_rollout, MASK_COLUMN: rows})
-        done += batch.n_rollouts
-        yield batch

@@ -92,7 +92,7 @@ def test_the_keys_of_a_file_come_back_as_they_were(name: str, shared_data: Path,
     convert(shared_data / name, tmp_path / "a.parquet")
     convert(tmp_path / "a.parquet", tmp_path / "b.npy", to="npy")
     back = np.load(tmp_path / "b.npy", allow_pickle=True).item()
-    assert set(back) == set(raw)
+    assert set(back) - {"qualcheck_source", "qualcheck_source_rollout"} == set(raw)
     mask = raw["masks"][..., 0] == 1
     for key, value in raw.items():
         assert type(back[key]) is type(value), key
@@ -131,6 +131,51 @@ def test_a_mask_with_a_hole_stays_a_defect(tmp_path: Path) -> None:
     assert whole(tmp_path / "c.npy", "metaworld").defect == ["", "mask_hole", "mask_value"]
     assert_same(whole(tmp_path / "c.npy", "metaworld"), whole(path, "metaworld"))
     assert str(back["note"]) == str({"by": "hand", "at": np.arange(3)})
+
+
+@pytest.mark.parametrize("to", ["npy", "benchmark_parquet"])
+def test_a_hole_and_missing_masks_stay_defects_on_the_direct_way(to: str, tmp_path: Path) -> None:
+    masks = np.ones((3, 4))
+    masks[1] = [1, 0, 1, 1]
+    path, out = npy(tmp_path / "a.npy", masks=masks[:2]), tmp_path / ("b.npy" if to == "npy" else "b.parquet")
+    convert(path, out, to=to)
+    found = whole(out, "metaworld")
+    assert found.defect == ["", "mask_hole", "count_mismatch"]
+    assert_same(found, whole(path, "metaworld"))
+
+
+@pytest.mark.parametrize("to", ["npy", "benchmark_parquet"])
+def test_level_and_origin_survive_the_way_to_padded_arrays(to: str, tmp_path: Path) -> None:
+    starts = {"qualcheck_start": ["reset", "cut", "cut"], "qualcheck_reset_obs": np.zeros((3, 91), np.float32)}
+    own = {"qualcheck_source": ["x", "x", "y"], "qualcheck_source_rollout": np.array([7, 8, 0])}
+    path = npy(tmp_path / "a.npy", level=["easy", "hard", "easy"], **starts, **own)
+    convert(path, tmp_path / "b.parquet")
+    convert(tmp_path / "b.parquet", tmp_path / "c", to=to)
+    for name in ("a.npy", "b.parquet", "c"):
+        r = whole(tmp_path / name, "metaworld")
+        assert r.level == ["easy", "hard", "easy"], name
+        assert r.origin == ["x", "x", "y"], name
+        assert r.source_rollout.tolist() == [7, 8, 0], name
+        assert r.is_reset is not None
+        assert r.is_reset.tolist() == [True, False, False], name
+
+
+@pytest.mark.parametrize("to", ["npy", "canonical"])
+def test_every_code_of_a_rollout_whose_code_changes_is_kept(to: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(3, 4, 91 + 768)).astype(np.float32)
+    rows[1:, :, 91:] = rows[1:, :1, 91:]
+    path = npy(tmp_path / "a.npy", observations=rows)
+    convert(path, tmp_path / ("b.npy" if to == "npy" else "b.parquet"), to=to)
+    if to == "canonical":
+        convert(tmp_path / "b.parquet", tmp_path / "b.npy", to="npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy", allow_pickle=True).item()["observations"], rows)
+    assert whole(tmp_path / "b.npy", "metaworld").flags["code_varies"].tolist() == [True, False, False]
+
+
+def test_instructions_of_several_kinds_stay_the_texts_they_are(tmp_path: Path) -> None:
+    path = npy(tmp_path / "a.npy", instructions=["go", b"go", 3])
+    convert(path, tmp_path / "b.parquet", to="benchmark_parquet")
+    assert whole(tmp_path / "b.parquet", "metaworld").instruction == ["go", "go", None]
 
 
 def test_values_of_the_whole_file_travel_whatever_they_are(tmp_path: Path) -> None:

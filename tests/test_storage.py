@@ -24,7 +24,7 @@ def test_a_few_finer_rows_do_not_decide_and_are_counted() -> None:
     rows = store(ROWS, "2 decimals")
     rows[:10, 3] += 0.003
     assert find_storage(rows) == "2 decimals"
-    assert finer_rows(rows, "2 decimals") == 10 / 400
+    assert finer_rows(rows, "2 decimals") == pytest.approx(10 / 400)
     rows[:40, 3] += 0.003
     assert find_storage(rows) == "3 decimals"
 

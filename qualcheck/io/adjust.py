@@ -11,6 +11,7 @@ import numpy as np
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.io.encodings import ACCEPT, Encodings
+from qualcheck.io.mapped import refuse_irregular
 from qualcheck.io.npy import load_npy
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, FloatArray, Rollouts
@@ -95,7 +96,8 @@ class AdjustedSource:
         )
 
     def _back(self, rows: AnyArray) -> FloatArray:
-        physical: FloatArray = rows.astype(np.float64) * self._std + self._mean
+        with np.errstate(over="ignore", invalid="ignore"):
+            physical: FloatArray = rows.astype(np.float64) * self._std + self._mean
         return physical
 
     def _named(self, r: Rollouts) -> Rollouts:
@@ -136,6 +138,7 @@ def read_statistics(path: Path | str) -> FloatArray:
         DataError: it is neither.
     """
     path = Path(path)
+    refuse_irregular(path)
     try:
         with path.open("rb") as stream:
             is_npy = stream.read(6) == b"\x93NUMPY"

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import DataError
-from qualcheck.io.instructions import TextLists
+from qualcheck.io.canonical_types import int32
+from qualcheck.io.instructions import TextLists, first_strings
 from qualcheck.io.layouts import choose, takes
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray
@@ -19,6 +20,9 @@ TERMINAL_KEYS = ("terminals", "terminal")
 TRUNCATED_KEYS = ("truncations", "truncated", "timeouts")
 GOAL_KEYS = ("goals", "goal")
 START_KEY, STEP_KEY, RESET_KEY = "qualcheck_start", "qualcheck_source_step", "qualcheck_reset_obs"
+SOURCE_KEY, ROLLOUT_KEY = "qualcheck_source", "qualcheck_source_rollout"
+FLAGS_KEY, DEFECT_KEY = "qualcheck_flags", "qualcheck_defect"  # what the arrays themselves do not show
+TEXT_OWN = (START_KEY, SOURCE_KEY, FLAGS_KEY, DEFECT_KEY)
 
 
 class PaddedArrays:
@@ -55,7 +59,8 @@ class PaddedArrays:
         self.masks = self._per_step(MASK_KEYS, also=steps + 1 if self.final_row else None)
         self.instructions = self._instruction_list()
         self.goals = self._goal_array()
-        self.starts = self._start_arrays()
+        self.own = self._own_arrays()
+        self.row_dtype = self._row_dtype()
         self.extra_step: dict[str, AnyArray] = {}
         self.extra_rollout: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
@@ -153,21 +158,42 @@ class PaddedArrays:
                 return first
         return None
 
-    def _start_arrays(self) -> dict[str, AnyArray]:
-        """Where pieces start, from a file that `qualcheck filter` wrote."""
+    def _own_arrays(self) -> dict[str, AnyArray]:
+        """What `qualcheck filter` and `convert` say of each rollout beside its arrays."""
         found: dict[str, AnyArray] = {}
         n = self.n_rollouts
-        shapes: dict[str, tuple[int, ...]] = {START_KEY: (n,), STEP_KEY: (n,), RESET_KEY: (n, self.spec.obs_size)}
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys((*TEXT_OWN, STEP_KEY), (n,))
+        if SOURCE_KEY in self.raw:  # a place means nothing without the file it is in
+            shapes[ROLLOUT_KEY] = (n,)
+        shapes[RESET_KEY] = (n, self.spec.obs_size)
         for key, shape in shapes.items():
             if key not in self.raw:
                 continue
-            value = np.asarray(self.raw[key])
-            kinds = "UO" if key == START_KEY else "biuf"
+            given = self.raw[key]
+            if key in TEXT_OWN and isinstance(given, list | tuple | TextLists):
+                given = np.array([text or "" for text in first_strings(given, 0, len(given))], object)
+            value = np.asarray(given)
+            kinds = "UO" if key in TEXT_OWN else "biuf"
             if value.shape != shape or value.dtype.kind not in kinds:
                 raise self.broken(key, f"{value.dtype} of shape {value.shape}", f"shape {shape}", "Filter again")
             self._used.add(key)
-            found[key] = value
+            found[key] = int32(self.path, key, value) if key in (STEP_KEY, ROLLOUT_KEY) else value
         return found
+
+    def _row_dtype(self) -> np.dtype[Any]:
+        """A dtype that holds the rows of every array that has some."""
+        rows = [array for array in (self.obs, self.next_obs, self.own.get(RESET_KEY)) if array is not None]
+        found: np.dtype[Any] = np.result_type(*(array.dtype for array in rows)).newbyteorder("=")
+        return found
+
+    def levels(self, begin: int, end: int) -> list[str] | None:
+        """Level of each rollout, where the file has one text for each."""
+        value = self.extra_rollout.get("level")
+        if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype.kind not in "USO"):
+            return None
+        if value is None or not any(isinstance(item, str | bytes) for item in value[:1]):
+            return None
+        return [text or "" for text in first_strings(value, begin, end)]
 
     def _sort_extras(self) -> None:
         for key, value in self.raw.items():

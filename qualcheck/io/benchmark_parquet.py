@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ from qualcheck.errors import DataError
 from qualcheck.io.instructions import TextLists
 from qualcheck.types import AnyArray, IntArray
 
+EMPTY_MARK = b"qualcheck.empty_shapes"  # shapes of a file without rollouts
 _SHAPE = re.compile(r"\s*\(\s*(\d+(?:\s*,\s*\d+)*)?\s*,?\s*\)\s*")
 _DTYPE = re.compile(r"[<>=|]?(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64)|[biuf][1248]|\?)")
 
@@ -72,7 +74,7 @@ def _order(path: Path, table: pa.Table) -> pa.Array:
 
 def _full_array(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
     if not table.num_rows:
-        return np.zeros((0, *_row_shape(path, key, None)), np.float32)
+        return _no_rows(path, table, key)
     column = table[f"{key}_data"]
     shape = _row_shape(path, key, table[f"{key}_shape"][0].as_py())
     if column.null_count:
@@ -89,6 +91,15 @@ def _full_array(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
     if (lists.value_lengths().to_numpy() != math.prod(shape)).any():
         raise DataError(f"{path}: {key}_data holds lists of other lengths than {key}_shape says. Write the file again")
     return values.reshape(len(lists), *shape)
+
+
+def _no_rows(path: Path, table: pa.Table, key: str) -> AnyArray:
+    """An array of no rollouts, of the shape that the file says once for all."""
+    try:
+        told = json.loads((table.schema.metadata or {}).get(EMPTY_MARK, b"{}")).get(key)
+        return np.zeros((0,), np.float32) if told is None else np.zeros((0, *told["shape"][1:]), told["dtype"])
+    except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:
+        raise DataError(f"{path}: the shape of {key!r} in its metadata cannot be read. Write the file again") from error
 
 
 def _ragged(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:

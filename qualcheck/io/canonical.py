@@ -10,6 +10,7 @@ import base64
 import io
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -80,7 +81,7 @@ class CanonicalWriter:
             raise DataError(
                 f"{self._path}: rows of {rollouts.obs.shape[1]} columns; {self._spec.id} has {self._spec.obs_size}"
             )
-        full, empty = self._tables(rollouts)
+        full, empty = self._tables(_one_dtype(rollouts))
         self._rollouts += rollouts.n_rollouts
         if empty.num_rows:
             self._empty.append(empty)
@@ -230,7 +231,7 @@ class CanonicalWriter:
         at = np.concatenate([r.break_at, ends])
         rows = r.obs[r.row_offsets[final + 1] - 1]
         if r.break_obs is not None and len(r.break_at):
-            rows = np.concatenate([r.break_obs.astype(r.obs.dtype, copy=False), rows])
+            rows = np.concatenate([r.break_obs, rows])
             # a break at the last transition is already the final row
             at, first = np.unique(at, return_index=True)
             rows = rows[first]
@@ -328,6 +329,16 @@ class CanonicalWriter:
             full["reset_obs"] = sparse_vectors(r.reset_obs[started], r.offsets[started], r.n_transitions)
             alone = lone[cut[lone]]
             empty["reset_obs"] = sparse_vectors(r.reset_obs[alone], np.searchsorted(lone, alone), len(lone))
+
+
+def _one_dtype(r: Rollouts) -> Rollouts:
+    """The rollouts with all their rows in a dtype that holds every one."""
+    others = [rows for rows in (r.break_obs, r.reset_obs) if rows is not None]
+    dtype = np.result_type(r.obs, *others)
+    if all(rows.dtype == dtype for rows in (r.obs, *others)):
+        return r
+    wide = [None if rows is None else rows.astype(dtype, copy=False) for rows in (r.break_obs, r.reset_obs)]
+    return replace(r, obs=r.obs.astype(dtype, copy=False), break_obs=wide[0], reset_obs=wide[1])
 
 
 def _flagged(r: Rollouts) -> list[int]:

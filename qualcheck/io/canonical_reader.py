@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.io.canonical import SCHEMA
+from qualcheck.io.canonical_types import NEEDED, check_names, choose_rows, converted, int32, row_dtype, usual_schema
 from qualcheck.io.columns import (
     DTYPE,
     KNOWN,
@@ -27,12 +28,10 @@ from qualcheck.io.columns import (
     step_values,
     text_values,
 )
-from qualcheck.io.gather import batch_bounds, row_flags
+from qualcheck.io.gather import batch_bounds, non_finite_rollouts, row_flags
+from qualcheck.io.mapped import mapped_parquet
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
-
-_NEEDED = ("rollout", "step", "obs", "action")
-
 
 # what numpy, Arrow and json raise on values that are not what the file says of them
 _ODD = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, pa.ArrowException)
@@ -45,11 +44,7 @@ def _first_line(error: Exception) -> str:
 def recognises(schema: pa.Schema) -> bool:
     """Whether a Parquet file is of this layout: by its mark, or by its columns where a tool dropped the mark."""
     marked = schema.metadata is not None and b"qualcheck.schema" in schema.metadata
-    return (marked and "rollout" in schema.names) or set(_NEEDED) <= set(schema.names)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+    return (marked and "rollout" in schema.names) or set(NEEDED) <= set(schema.names)
 
 
 class CanonicalSource:
@@ -85,26 +80,14 @@ class CanonicalSource:
         schema = self._marks.get("qualcheck.schema", SCHEMA)
         if schema != SCHEMA:
             raise DataError(f"{self.path}: rollout schema {schema}; this version reads {SCHEMA}. Update qualcheck")
+        check_names(self.path, self._schema)
         env = self._marks.get("qualcheck.env", specs[0].id)
         if env not in {spec.id for spec in specs}:
             raise DataError(f"{self.path}: rollouts of {env}; expected {specs[0].id}. Is --env right?")
         specs = [spec for spec in specs if spec.id == env]
-        missing = [name for name in _NEEDED if name not in self._schema.names]
-        if missing:
-            raise DataError(f"{self.path}: no column {missing[0]!r}; expected {', '.join(_NEEDED)} and more")
-        sizes = [spec.obs_size for spec in specs]
-        kind = self._schema.field("obs").type
-        own = kind.list_size if pa.types.is_fixed_size_list(kind) else -1
-        spec = next((spec for spec in specs if spec.obs_size == own), specs[0])
-        for name in ("obs", "next_obs", "reset_obs"):
-            if name in self._schema.names:
-                kind = self._schema.field(name).type
-                vectors = pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)
-                if not vectors or kind.list_size != spec.obs_size:
-                    raise DataError(
-                        f"{self.path}: column {name!r} is {kind}; expected vectors of "
-                        f"{' or '.join(map(str, sizes))} numbers for {spec.id}. Is --env right?"
-                    )
+        spec = choose_rows(self.path, self._schema, self._file, specs)
+        self._schema = usual_schema(self.path, self._schema, spec)
+        self._row_dtype = row_dtype(self._schema)
         return spec
 
     def _read_metadata(self) -> dict[str, Any]:
@@ -124,16 +107,19 @@ class CanonicalSource:
         except (ValueError, OSError, pa.ArrowException) as error:
             raise DataError(f"{self.path}: its list of empty rollouts cannot be read. Write the file again") from error
 
-    def _read(self, columns: list[str] | None, group: int | None = None) -> pa.Table:
+    def _read(self, columns: list[str], group: int | None = None) -> pa.Table:
         try:
             if group is None:
-                return self._file.read(columns=columns)
-            return self._file.read_row_group(group, columns=columns)
+                return converted(self.path, self._file.read(columns=columns), self._schema)
+            return converted(self.path, self._file.read_row_group(group, columns=columns), self._schema)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self.path}: cannot be read ({str(error)[:200]}). Copy it again") from error
 
     def _survey(self) -> None:
         table = self._read(["rollout", "step"])
+        for name in ("rollout", "step"):
+            if table[name].null_count:
+                raise DataError(f"{self.path}: column {name!r} has empty cells; expected a number on every row")
         rollout: IntArray = table["rollout"].to_numpy()
         step: IntArray = table["step"].to_numpy()
         change = np.flatnonzero(np.diff(rollout)) + 1
@@ -253,8 +239,7 @@ class CanonicalSource:
         def numbers(name: str) -> IntArray:
             if name not in column:
                 return np.zeros(n, np.int32)
-            values: IntArray = column[name].take(first).fill_null(0).to_numpy().astype(np.int32)
-            return values
+            return int32(self.path, name, column[name].take(first).fill_null(0).to_numpy())
 
         action = self._actions(full["action"])
         reward = self._step_numbers(full, "reward")
@@ -272,6 +257,9 @@ class CanonicalSource:
         if extras and any(origin):
             extra_rollout["source"] = [name or "" for name in origin]
         flags = row_flags(self.spec.action, texts("flags"), breaks, obs, action, reward, has_final, offsets)
+        for name in ("terminal", "truncated"):
+            if self._known(name):
+                flags["non_finite"] |= non_finite_rollouts((self._flat(full, name), offsets))
         named = {name: texts(name) for name in ("level", "generator", "task")}
         known = {k: [v or "" for v in values] for k, values in named.items() if any(v is not None for v in values)}
         defect = texts("defect")
@@ -312,12 +300,12 @@ class CanonicalSource:
         offsets: IntArray,
     ) -> tuple[AnyArray, BoolArray, IntArray, AnyArray | None]:
         width = self.spec.obs_size
-        start = matrix(full["obs"], width)  # (M, O)
+        start = matrix(full["obs"], width).astype(self._row_dtype, copy=False)  # (M, O)
         m, length = len(start), np.diff(offsets)
         if m != len(full["obs"]):
             raise DataError(f"{self.path}: column 'obs' has empty cells; expected a row on every transition")
         after = shown(full["next_obs"]) if "next_obs" in full else np.zeros(m, bool)
-        ends = matrix(full["next_obs"], width) if "next_obs" in full else start[:0]
+        ends = matrix(full["next_obs"], width).astype(start.dtype, copy=False) if "next_obs" in full else start[:0]
         last = np.zeros(m, bool)
         last[offsets[1:][length > 0] - 1] = True
         has_final = np.zeros(len(length), bool)
@@ -343,18 +331,27 @@ class CanonicalSource:
             return matrix(column, column.type.list_size)
         meta = self._schema.field("action").metadata or {}
         values: AnyArray = column.to_numpy(zero_copy_only=False)
-        return values.astype(plain_dtype(meta[DTYPE]), copy=False) if DTYPE in meta else values
+        if DTYPE not in meta or column.null_count:  # a missing action has no integer
+            return values
+        return values.astype(plain_dtype(meta[DTYPE]), copy=False)
 
     def _step_numbers(self, full: dict[str, pa.Array], name: str) -> AnyArray | None:
         if not self._known(name):
             return None
-        values: AnyArray = full[name].to_numpy(zero_copy_only=False).astype(np.float64)
+        with np.errstate(over="ignore"):
+            values: AnyArray = full[name].to_numpy(zero_copy_only=False).astype(np.float64)
         return values
 
     def _step_flags(self, full: dict[str, pa.Array], name: str) -> BoolArray | None:
         if not self._known(name):
             return None
-        values: BoolArray = full[name].fill_null(False).to_numpy(zero_copy_only=False)
+        values: BoolArray = self._flat(full, name) > 0
+        return values
+
+    def _flat(self, full: dict[str, pa.Array], name: str) -> AnyArray:
+        """A column of flags as stored; a cell that is null says no."""
+        cells = full[name]
+        values: AnyArray = cells.fill_null(pa.scalar(0).cast(cells.type)).to_numpy(zero_copy_only=False)
         return values
 
     def _known(self, name: str) -> bool:
@@ -393,5 +390,5 @@ class CanonicalSource:
 
 def read_codes(path: Path | str, spec: EnvSpec) -> AnyArray | None:
     """The distinct instruction codes of a file of this layout, (K, 768); None where it has none."""
-    with pq.ParquetFile(path) as file:
+    with mapped_parquet(Path(path)) as file:
         return CanonicalSource(Path(path), [spec], file).codes

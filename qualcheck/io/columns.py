@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from qualcheck.errors import DataError
+from qualcheck.io.instructions import valid_text
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
 PER, KIND, DTYPE, SHAPE = b"qualcheck.per", b"qualcheck.kind", b"qualcheck.dtype", b"qualcheck.shape"
@@ -51,7 +52,11 @@ def shown(column: pa.Array) -> BoolArray:
 
 def text(values: Sequence[str | None], index: IntArray) -> pa.DictionaryArray:
     """A text column that repeats `values`, (N,), by `index`, (M,)."""
-    coded = pa.array(values, pa.string()).dictionary_encode()
+    try:
+        plain = pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        plain = pa.array([None if value is None else valid_text(value) for value in values], pa.string())
+    coded = plain.dictionary_encode()
     return pa.DictionaryArray.from_arrays(coded.indices.take(pa.array(index)), coded.dictionary)
 
 
@@ -82,7 +87,8 @@ def step_column(name: str, values: AnyArray) -> tuple[pa.Field, pa.Array]:
     meta = {PER: b"step", DTYPE: values.dtype.str.encode(), SHAPE: json.dumps(values.shape[1:]).encode()}
     if values.dtype.kind in "US":
         kind = pa.string() if values.dtype.kind == "U" else pa.binary()
-        flat = pa.array(values.reshape(-1).tolist(), kind)
+        cells = values.reshape(-1).tolist()
+        flat = pa.array([valid_text(cell) for cell in cells] if values.dtype.kind == "U" else cells, kind)
     else:
         flat = pa.array(np.ascontiguousarray(values).reshape(-1))
     if values.ndim > 1:
@@ -182,7 +188,10 @@ def json_column(values: Sequence[Any], valid: Sequence[bool] | None = None) -> p
 
 def to_json(value: Any) -> str:
     """JSON text of plain values, arrays included; what is neither stands there as Python would print it."""
-    return json.dumps(_text_keys(value), default=_tagged_or_text, ensure_ascii=False)
+    text = json.dumps(_text_keys(value), default=_tagged_or_text, ensure_ascii=False)
+    if valid_text(text) == text:
+        return text
+    return json.dumps(_text_keys(value), default=_tagged_or_text)
 
 
 def from_json(text: str) -> Any:

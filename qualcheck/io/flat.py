@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import DataError, UsageError
-from qualcheck.io.gather import any_in, bad_actions, batch_bounds, differing_rows, non_finite_rollouts
+from qualcheck.io.gather import any_in, as_float64, bad_actions, batch_bounds, differing_rows, non_finite_rollouts
 from qualcheck.io.instructions import first_strings
 from qualcheck.io.last_action import LastAction, finding, settle
 from qualcheck.io.layouts import choose, takes
@@ -71,6 +71,8 @@ class FlatSource:
         self.spec = choose(path, specs, columns.obs.shape[1], columns.action.shape[1:])
         self._action = self._actions(columns.action)
         self._check_rows(columns.next_obs, "next_observations")
+        rows = [a for a in (columns.obs, columns.next_obs, columns.final) if a is not None]
+        self._row_dtype: np.dtype[Any] = np.result_type(*rows).newbyteorder("=")
         self.n_rollouts = len(columns.offsets) - 1
         recorded = np.diff(columns.offsets)  # (N,)
         self.last_action: LastAction = "none"
@@ -140,13 +142,17 @@ class FlatSource:
         obs, row_offsets, break_at, break_obs = self._rows(begin, end, taken, offsets)
         has_final = np.diff(row_offsets) > length
         action = self._action[taken]
-        reward = None if columns.reward is None else columns.reward[taken].astype(np.float64)
+        reward = None if columns.reward is None else as_float64(columns.reward[taken])
+        terminal = None if columns.terminal is None else columns.terminal[taken]
+        truncated = None if columns.truncated is None else columns.truncated[taken]
 
         flags = {name: flag[begin:end] for name, flag in columns.flags.items()}
         flags["empty"] = length == 0
         flags["chain_break"] = any_in(break_at, offsets)
         flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, self.spec.action)), offsets)
-        flags["non_finite"] = non_finite_rollouts((obs, row_offsets), (action, offsets))
+        flags["non_finite"] = non_finite_rollouts(
+            (obs, row_offsets), (action, offsets), (terminal, offsets), (truncated, offsets)
+        )
         # rewards that a rollout lacks are NaN, and counted as what they are
         short = flags.get("count_mismatch", np.zeros(n, bool))
         flags["non_finite"] |= non_finite_rollouts((reward, offsets)) & ~short
@@ -166,8 +172,8 @@ class FlatSource:
             source_step=np.zeros(n, np.int32),
             instruction=first_strings(columns.instructions, begin, end),
             reward=reward,
-            terminal=None if columns.terminal is None else columns.terminal[taken] != 0,
-            truncated=None if columns.truncated is None else columns.truncated[taken] != 0,
+            terminal=None if terminal is None else terminal > 0,
+            truncated=None if truncated is None else truncated > 0,
             goal=None if columns.goal is None else columns.goal[begin:end],
             is_reset=None if columns.is_reset is None else columns.is_reset[begin:end],
             break_at=break_at,
@@ -192,7 +198,7 @@ class FlatSource:
         after = (length > 0) if columns.next_obs is not None else final | filler
         row_offsets = np.concatenate([[0], np.cumsum(length + after)]).astype(np.int64)
         start = columns.obs[:, :size]
-        obs = np.empty((row_offsets[-1], size), start.dtype.newbyteorder("="))
+        obs = np.empty((row_offsets[-1], size), self._row_dtype)
         row = np.arange(len(taken)) + np.repeat(row_offsets[:-1] - offsets[:-1], length)
         obs[row] = start[taken]
         ends = row_offsets[1:] - 1

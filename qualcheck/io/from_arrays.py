@@ -77,11 +77,18 @@ def source_from_arrays(
             if value.size != m:
                 raise UsageError(f"{key}: shape {value.shape}; expected ({m},).")
             given[key] = value.reshape(m)
-    order, offsets = (None, np.arange(m + 1)) if rollout is None else grouped(given["rollout"])
+    try:
+        order, offsets = (None, np.arange(m + 1)) if rollout is None else grouped(given["rollout"])
+    except ValueError as error:
+        raise UsageError(f"rollout: {error}; expected an id on every step, all numbers or all texts.") from error
     n = len(offsets) - 1
     texts = None
     if instruction is not None:
-        texts = [instruction] * n if isinstance(instruction, str) else list(instruction)
+        if not isinstance(instruction, str | bytes) and not np.iterable(instruction):
+            raise UsageError(
+                f"instruction: a {type(instruction).__name__}; expected one text, or one for each rollout."
+            )
+        texts = [instruction] * n if isinstance(instruction, str | bytes) else list(instruction)
         if len(texts) != n:
             raise UsageError(f"instruction: {len(texts)} texts; expected one, or one for each of {n} rollouts.")
         given["instruction"] = np.array([str(text) for text in texts])

@@ -41,6 +41,12 @@ def all_finite(values: AnyArray) -> bool:
         return bool(np.isfinite(values.sum()))
 
 
+def as_float64(values: AnyArray) -> AnyArray:
+    """Numbers as float64; what is too large for it becomes infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float64)
+
+
 def differing_rows(following: AnyArray, obs: AnyArray, after: IntArray) -> IntArray:
     """Indices m where following[m] differs from obs[after[m]]; NaN equals NaN."""
     shown = obs[after]  # (M, O)

@@ -46,9 +46,24 @@ def first_strings(instructions: Any, begin: int, end: int) -> list[str | None]:
         found = [item[0] if type(item) is list and item else item for item in part]
     if set(map(type, found)) != {str}:
         found = [_text(item) for item in found]
+    if not _is_unicode(found):
+        found = [None if item is None else valid_text(item) for item in found]
     if not all(found):
         found = [item or None for item in found]
     return found + [None] * (end - begin - len(found))
+
+
+def valid_text(text: str) -> str:
+    """The text with "?" for every lone surrogate, which no file of text can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _is_unicode(texts: list[str | None]) -> bool:
+    try:
+        "".join(filter(None, texts)).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _column(texts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

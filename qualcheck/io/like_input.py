@@ -20,6 +20,9 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.filters.pieces import Pieces
+from qualcheck.io.arrays import DEFECT_KEY, FLAGS_KEY, SOURCE_KEY
+from qualcheck.io.instructions import first_strings
+from qualcheck.io.mapped import mapped_parquet
 from qualcheck.io.source import Source
 from qualcheck.io.write_npy import write_npy
 from qualcheck.types import AnyArray, BoolArray, IntArray
@@ -100,6 +103,11 @@ def _ownership(source: Source, pieces: Pieces) -> dict[str, AnyArray]:
         "qualcheck_source_step": joined["step"].astype(np.int64),
         "qualcheck_start": np.where(reset, "reset", "cut"),
     }
+    for key in (SOURCE_KEY, FLAGS_KEY, DEFECT_KEY):
+        told = source.keys().get(key)
+        if told is not None:
+            texts = np.array([text or "" for text in first_strings(told, 0, len(told))], str)
+            own[key] = texts[pieces.rollout]
     if not reset.all():
         own["qualcheck_reset_obs"] = joined["obs"]
     return own
@@ -218,7 +226,7 @@ def _new_mask(layout: _Layout, steps: int) -> AnyArray:
 def _write_parquet(
     source: Source, layout: _Layout, own: Mapping[str, AnyArray], extra: Mapping[str, Any], path: Path
 ) -> None:
-    table = pq.read_table(source.path)
+    table = mapped_parquet(source.path).read()
     place = np.empty(table.num_rows, np.int64)
     place[table["row_index"].to_numpy()] = np.arange(table.num_rows)  # row of the file that holds each rollout
     kept = table.take(pa.array(place[layout.rollout]))

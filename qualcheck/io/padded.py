@@ -10,9 +10,26 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import UsageError
-from qualcheck.io.arrays import RESET_KEY, START_KEY, STEP_KEY, PaddedArrays
+from qualcheck.io.arrays import (
+    DEFECT_KEY,
+    FLAGS_KEY,
+    RESET_KEY,
+    ROLLOUT_KEY,
+    SOURCE_KEY,
+    START_KEY,
+    STEP_KEY,
+    PaddedArrays,
+)
 from qualcheck.io.encodings import code_varies
-from qualcheck.io.gather import any_in, bad_actions, batch_bounds, differing_rows, non_finite_rollouts, rows_of
+from qualcheck.io.gather import (
+    any_in,
+    as_float64,
+    bad_actions,
+    batch_bounds,
+    differing_rows,
+    non_finite_rollouts,
+    rows_of,
+)
 from qualcheck.io.instructions import TextLists, first_strings
 from qualcheck.io.last_action import LastAction, finding, settle
 from qualcheck.spec import EnvSpec
@@ -99,6 +116,13 @@ class PaddedSource:
         defect[odd] = "mask_value"
         defect[hole] = "mask_hole"
         defect[short] = "count_mismatch"
+        own = self._arrays.own
+        if DEFECT_KEY in own:
+            told = own[DEFECT_KEY] != ""
+            defect[told] = own[DEFECT_KEY][told]
+        for i, names in enumerate(own.get(FLAGS_KEY, ())):
+            for name in names.split():
+                flags.setdefault(name, np.zeros(n, bool))[i] = True
         return _Layout(mask, valid, length, has_final, last, flags, defect)
 
     def _valid_rows(self) -> tuple[BoolArray, BoolArray]:
@@ -131,6 +155,8 @@ class PaddedSource:
 
     def _describe(self) -> None:
         layout, n = self._layout, self.n_rollouts
+        if self._arrays.masks is None and n:
+            self.findings.append(f"no masks: all {self._arrays.steps} rows of every rollout count")
         self.findings += finding(self.last_action, self._last_action_flag, self.metadata)
         counts = self._arrays.counts()
         if self._arrays.instructions is not None:
@@ -184,34 +210,40 @@ class PaddedSource:
 
         flags = {name: flag[begin:end] for name, flag in layout.flags.items()}
         break_at, break_obs = self._breaks(begin, end, taken, obs, offsets, row_offsets)
-        flags["chain_break"] = any_in(break_at, offsets) & ~flags["mask_hole"]  # a hole has no following row
-        flags["non_finite"] = non_finite_rollouts((obs, row_offsets), (action, offsets), (reward, offsets))
-        flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, spec.action)), offsets)
-
-        code = self._codes(begin, end, flags)
         terminal, truncated = (
             self._flat(a, begin, end, taken) for a in (self._arrays.terminals, self._arrays.truncated)
         )
-        start = self._arrays.starts.get(START_KEY)
-        since = self._arrays.starts.get(STEP_KEY)
-        reset = self._arrays.starts.get(RESET_KEY)
+        told = {name: flags[name] for name in ("non_finite", "code_varies") if name in flags}
+        flags["chain_break"] = any_in(break_at, offsets) & ~flags["mask_hole"]  # a hole has no following row
+        flags["non_finite"] = non_finite_rollouts(
+            (obs, row_offsets), *((values, offsets) for values in (action, reward, terminal, truncated))
+        )
+        flags["bad_action"] = any_in(np.flatnonzero(bad_actions(action, spec.action)), offsets)
+
+        code = self._codes(begin, end, flags)
+        for name, flag in told.items():
+            flags[name] = flags.get(name, flag) | flag
+        own = {name: value[begin:end] for name, value in self._arrays.own.items()}
+        start, since, reset = own.get(START_KEY), own.get(STEP_KEY), own.get(RESET_KEY)
         return Rollouts(
             obs=obs,
             action=action,
             offsets=offsets,
             has_final=has_final,
             source=np.full(n, self._index, np.int32),
-            source_rollout=np.arange(begin, end, dtype=np.int32),
-            source_step=np.zeros(n, np.int32) if since is None else since[begin:end].astype(np.int32),
+            source_rollout=own.get(ROLLOUT_KEY, np.arange(begin, end, dtype=np.int32)),
+            source_step=np.zeros(n, np.int32) if since is None else since,
             instruction=first_strings(self._arrays.instructions, begin, end),
-            reward=None if reward is None else reward.astype(np.float64),
-            terminal=None if terminal is None else terminal != 0,
-            truncated=None if truncated is None else truncated != 0,
+            reward=None if reward is None else as_float64(reward),
+            terminal=None if terminal is None else terminal > 0,
+            truncated=None if truncated is None else truncated > 0,
             goal=self._goal_rows(begin, end),
-            is_reset=None if start is None else start[begin:end] == "reset",
-            reset_obs=None if reset is None else np.ascontiguousarray(reset[begin:end]).astype(obs.dtype),
+            is_reset=None if start is None else start == "reset",
+            reset_obs=None if reset is None else np.ascontiguousarray(reset).astype(obs.dtype),
             break_at=break_at,
             break_obs=break_obs,
+            origin=own[SOURCE_KEY].tolist() if SOURCE_KEY in own else None,
+            level=self._arrays.levels(begin, end),
             flags=flags,
             defect=layout.defect[begin:end].tolist(),
             generator=self._generators(begin, end),
@@ -253,13 +285,13 @@ class PaddedSource:
                 rollout, step = np.divmod(at, self._arrays.steps)
                 at = rollout * held + step
                 at[final] += 1
-            obs = rows_of(block, at)
+            obs = rows_of(block, at).astype(self._arrays.row_dtype, copy=False)
             if self._arrays.next_obs is not None and not self._arrays.final_row and len(final):
                 ends = taken[offsets[1:][has_final] - 1]
                 following = self._arrays.next_obs[begin:end, :, : self.spec.obs_size]
                 obs[final] = rows_of(following, ends)
             return obs
-        return rows_of(block, shown)
+        return rows_of(block, shown).astype(self._arrays.row_dtype, copy=False)
 
     def _breaks(
         self,
@@ -316,6 +348,8 @@ class PaddedSource:
 
     def _rollout_extras(self, begin: int, end: int) -> dict[str, list[Any]]:
         extras = {name: list(value[begin:end]) for name, value in self._arrays.extra_rollout.items()}
+        if SOURCE_KEY in self._arrays.own:
+            extras["source"] = self._arrays.own[SOURCE_KEY][begin:end].tolist()
         if self._arrays.instructions is not None:
             extras["instructions"] = _filled(list(self._arrays.instructions[begin:end]), end - begin)
         if self.last_action == "filler":

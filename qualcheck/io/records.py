@@ -264,13 +264,16 @@ def from_flat(path: Path, raw: Mapping[str, Any]) -> tuple[FlatColumns, dict[str
     ids = key_of(raw, ID_KEYS)
     order, offsets, how = None, None, ""
     if ids is not None and isinstance(raw[ids], np.ndarray) and raw[ids].shape == (m,):
-        order, offsets = grouped(raw[ids])
+        try:
+            order, offsets = grouped(raw[ids])
+        except ValueError as error:
+            raise DataError(f"{path}: {ids!r}: {error}; expected an id on every step, of one kind") from error
         how = f"by its key {ids!r}"
     elif "terminal" in arrays or "truncated" in arrays:
         ends = np.zeros(m, bool)
         for what in ("terminal", "truncated"):
             if what in arrays:
-                ends |= arrays[what] != 0
+                ends |= arrays[what] > 0
         offsets = _bounds(ends)
         how = "at " + " and ".join(picked[what] for what in ("terminal", "truncated") if what in arrays)
     elif "next_obs" in arrays and arrays["next_obs"].shape == arrays["obs"].shape:
@@ -310,7 +313,22 @@ def grouped(ids: AnyArray) -> tuple[IntArray | None, IntArray]:
 
     Returns:
         The order, (M,), or None where the steps lie in it already, and the bounds, (N+1,).
+
+    Raises:
+        ValueError: an id is missing, or ids are of several kinds.
     """
+    if ids.dtype == object:
+        given = ids.tolist()
+        missing = sum(item is None or item != item for item in given)
+        if missing:
+            raise ValueError(f"{missing} steps have no id")
+        kinds = {str if isinstance(item, str) else bytes if isinstance(item, bytes) else float for item in given}
+        if len(kinds) > 1 or not all(isinstance(item, str | bytes | int | float | np.generic) for item in given):
+            raise ValueError("ids of several kinds")
+        numbers: dict[Any, int] = {}
+        ids = np.array([numbers.setdefault(item, len(numbers)) for item in given], np.int64)
+    elif ids.dtype.kind == "f" and np.isnan(ids).any():
+        raise ValueError(f"{int(np.isnan(ids).sum())} steps have no id")
     _, first, back = np.unique(ids, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))

@@ -14,6 +14,7 @@ from qualcheck.io import benchmark_parquet, canonical_reader, hdf5, npz, pickles
 from qualcheck.io.adjust import AdjustedSource
 from qualcheck.io.encodings import Encodings
 from qualcheck.io.flat import FlatSource
+from qualcheck.io.mapped import mapped_parquet, refuse_irregular
 from qualcheck.io.npy import load_npy
 from qualcheck.io.padded import PaddedSource
 from qualcheck.io.pair import with_partner
@@ -180,6 +181,7 @@ def head_of(path: Path) -> bytes:
     Raises:
         DataError: there is none, or it cannot be read.
     """
+    refuse_irregular(path)
     try:
         with path.open("rb") as stream:
             return stream.read(16)
@@ -207,8 +209,8 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         DataError: it is not.
     """
     try:
-        return pq.ParquetFile(path, memory_map=True)
-    except (OSError, pa.ArrowException) as error:
+        return mapped_parquet(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise DataError(f"{path}: not a whole Parquet file. Copy it again") from error
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from qualcheck.errors import UsageError
-from qualcheck.io.arrays import MASK_KEYS, RESET_KEY, START_KEY, STEP_KEY, TERMINAL_KEYS, TRUNCATED_KEYS
+from qualcheck.io.arrays import (
+    DEFECT_KEY,
+    FLAGS_KEY,
+    MASK_KEYS,
+    RESET_KEY,
+    ROLLOUT_KEY,
+    SOURCE_KEY,
+    START_KEY,
+    STEP_KEY,
+    TERMINAL_KEYS,
+    TRUNCATED_KEYS,
+)
+from qualcheck.io.gather import non_finite_rollouts
 from qualcheck.io.instructions import TextLists
 from qualcheck.io.last_action import LAST_ACTION_KEY
 from qualcheck.io.padded import MODEL_KEY
@@ -18,6 +30,9 @@ from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
 LAYOUT_KEY = "qualcheck_layout"  # how the arrays lay in the file that a canonical file was made from
 MASK_COLUMN = "qualcheck_mask"  # masks that are no run of ones from the first step on
+CODES_COLUMN = "qualcheck_codes"  # every code of a rollout whose code changes, one a row as padded
+SHOWN_BY_ARRAYS = {"mask_hole", "mask_value", "empty", "chain_break", "bad_action", "code_varies", "non_finite"}
+PADDED = ("npy", "npz", "hdf5", "pickle", "benchmark_parquet")
 BEYOND_KEY = "qualcheck_beyond_"  # texts and goals of no rollout, from a file that holds more of them
 PER_ROLLOUT = ("instructions", "goals", "goal")
 
@@ -76,6 +91,11 @@ class _Padder:
             if mask is not None:
                 self.mask[i] = False
                 self.mask[i, : len(mask)] = np.asarray(mask, np.float64) > 0
+        if recorded and any(size > recorded[1] for size in odd):
+            raise UsageError(
+                "a mask that also counts the row after the last action has a hole or other numbers than 0 and 1; "
+                "padded arrays of transitions cannot hold it. Convert to canonical instead."
+            )
         shown = np.flatnonzero(self.mask)
         is_last = np.zeros(len(shown), bool)
         is_last[(np.cumsum(valid) - 1)[self.filler]] = True
@@ -83,7 +103,7 @@ class _Padder:
 
     def steps_of(self, values: AnyArray, dtype: np.dtype[Any], filler: Sequence[Any] | None = None) -> AnyArray:
         """(M, ...) values as (N, T, ...), zero on the padding; `filler` (N,) stands on the rows of no transition."""
-        out = np.zeros((self.n * self.steps, *values.shape[1:]), dtype)
+        out = np.zeros((self.n * self.steps, *values.shape[1:]), _fitting(values, dtype))
         out[self.place] = values
         if filler is not None and len(self.last_place):
             some = [value for value, is_filler in zip(filler, self.filler, strict=True) if is_filler]
@@ -108,7 +128,7 @@ def to_padded(source: Source) -> dict[str, Any]:
     Raises:
         UsageError: some rollouts show the row after their last action and others do not, which the layout cannot say.
     """
-    parts = [part for part in source.batches(extras=True) if part.n_rollouts]
+    parts = [part for part in whole_batches(source) if part.n_rollouts]
     metadata = dict(source.metadata)
     told = metadata.pop(LAYOUT_KEY, None) or describe(source)
     form = _Form(told.get("keys", {}), told.get("last_action", source.last_action))
@@ -133,7 +153,12 @@ def _arrays(pad: _Padder, source: Source) -> dict[str, Any]:
     obs = pad.steps_of(start, form.dtype("observations", start.dtype), [r for p in parts for r in _finals(p)])
     codes = _codes(pad)
     if codes is not None:
-        obs = np.concatenate([obs, np.where(pad.mask[..., None], codes[:, None], 0).astype(obs.dtype)], axis=2)
+        wide = np.where(pad.mask[..., None], codes[:, None], 0).astype(_fitting(codes, obs.dtype))
+        varied = pad.rollout_values(CODES_COLUMN) or []
+        for i, given in enumerate(varied):
+            if given is not None:
+                wide[i, : len(given)] = np.where(pad.mask[i, : len(given), None], given[: pad.steps], 0)
+        obs = np.concatenate([obs, wide], axis=2)
     recorded = form.shape("observations")
     if recorded[1:2] == [pad.steps + 1] and not form.keys.get("next_observations"):
         obs = _with_final_row(pad, obs)
@@ -174,6 +199,47 @@ def _arrays(pad: _Padder, source: Source) -> dict[str, Any]:
     return out
 
 
+def _fitting(values: AnyArray, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype, or a wider one where it would change some of the values."""
+    if np.can_cast(values.dtype, dtype):
+        return dtype
+    with np.errstate(over="ignore", invalid="ignore"):
+        same = np.array_equal(values.astype(dtype).astype(values.dtype), values, equal_nan=values.dtype.kind == "f")
+    wide: np.dtype[Any] = dtype if same else np.result_type(values.dtype, dtype)
+    return wide
+
+
+def whole_batches(source: Source) -> Iterator[Rollouts]:
+    """The batches of a source, with the masks and codes that its rollouts alone do not tell.
+
+    Raises:
+        UsageError: codes change inside rollouts of a layout whose codes are told once a rollout.
+    """
+    padded = source.format.partition(",")[0] in PADDED
+    keys = source.keys() if padded else {}
+    masks = next((keys[name] for name in MASK_KEYS if keys.get(name) is not None), None)
+    done, size = 0, source.spec.obs_size
+    for batch in source.batches(extras=True):
+        none = np.zeros(batch.n_rollouts, bool)
+        extra = dict(batch.extra_rollout)
+        irregular = batch.flags.get("mask_hole", none) | batch.flags.get("mask_value", none)
+        if masks is not None and irregular.any():
+            flat = np.asarray(masks[done : done + batch.n_rollouts])
+            flat = flat.reshape(len(flat), -1)
+            extra[MASK_COLUMN] = [flat[i] if odd else None for i, odd in enumerate(irregular.tolist())]
+        varies = batch.flags.get("code_varies", none)
+        if varies.any() and padded:
+            rows = keys["observations"]
+            extra[CODES_COLUMN] = [np.array(rows[done + i, :, size:]) if v else None for i, v in enumerate(varies)]
+        elif varies.any() and source.format.partition(",")[0] != "canonical":
+            raise UsageError(
+                f"{source.path}: the instruction code changes inside {int(varies.sum())} rollouts; the output has one "
+                "code a rollout. Make one rollout of each code first."
+            )
+        done += batch.n_rollouts
+        yield replace(batch, extra_rollout=extra)
+
+
 def _finals(part: Rollouts) -> list[AnyArray | None]:
     rows = part.obs[np.maximum(part.row_offsets[1:] - 1, 0)] if len(part.obs) else part.obs
     return [row if final else None for row, final in zip(rows, part.has_final, strict=False)]
@@ -201,7 +267,7 @@ def _told(pad: _Padder, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """What stands once a rollout."""
     parts, form, out = pad.parts, pad.form, dict[str, Any]()
     names = dict.fromkeys(key for p in parts for key in p.extra_rollout)
-    hidden = {MASK_COLUMN, "source", *(name for name in names if name.startswith("filler_"))}
+    hidden = {MASK_COLUMN, CODES_COLUMN, "source", *(name for name in names if name.startswith("filler_"))}
     for name in names:
         if name not in hidden:
             out[name] = _values(pad.rollout_values(name) or [], form, name, metadata)
@@ -218,6 +284,14 @@ def _told(pad: _Padder, metadata: Mapping[str, Any]) -> dict[str, Any]:
         texts = [text for p in parts for text in (getattr(p, name) or [""] * p.n_rollouts)]
         if any(texts) and name not in out:
             out[name] = texts
+    if any(p.origin is not None for p in parts):
+        out[SOURCE_KEY] = [text for p in parts for text in (p.origin or [""] * p.n_rollouts)]
+        out[ROLLOUT_KEY] = np.concatenate([p.source_rollout for p in parts]).astype(np.int64)
+    marks = [_marks(p, form) for p in parts]
+    for key, lists in ((FLAGS_KEY, [m[0] for m in marks]), (DEFECT_KEY, [m[1] for m in marks])):
+        texts = [text for part in lists for text in part]
+        if any(texts):
+            out[key] = texts
     if any(p.is_reset is not None for p in parts):
         reset = np.concatenate([p.is_reset if p.is_reset is not None else np.ones(p.n_rollouts, bool) for p in parts])
         out[START_KEY] = np.where(reset, "reset", "cut")
@@ -227,6 +301,25 @@ def _told(pad: _Padder, metadata: Mapping[str, Any]) -> dict[str, Any]:
     if since.any():
         out[STEP_KEY] = since.astype(np.int64)
     return out
+
+
+def _marks(p: Rollouts, form: _Form) -> tuple[list[str], list[str]]:
+    """Flags and defect of each rollout that the padded arrays will not show by themselves."""
+    defect = [code if code not in ("", "empty", "mask_hole", "mask_value") else "" for code in p.defect or []]
+    defect = defect or [""] * p.n_rollouts
+    told = {name: flag for name, flag in p.flags.items() if name not in SHOWN_BY_ARRAYS}
+    if "count_mismatch" in told and form.keys:  # lists of texts and goals are written as short as they were
+        told["count_mismatch"] = told["count_mismatch"] & np.array([bool(code) for code in defect])
+    if "code_varies" in p.flags and CODES_COLUMN not in p.extra_rollout:
+        told["code_varies"] = p.flags["code_varies"]
+    if "non_finite" in p.flags:
+        seen = non_finite_rollouts((p.obs, p.row_offsets), (p.action, p.offsets), (p.reward, p.offsets))
+        told["non_finite"] = p.flags["non_finite"] & ~seen
+    rows: list[list[str]] = [[] for _ in range(p.n_rollouts)]
+    for name, flag in told.items():
+        for i in np.flatnonzero(flag).tolist():
+            rows[i].append(name)
+    return [" ".join(names) for names in rows], defect
 
 
 def _is_step(pad: _Padder, name: str) -> bool:
