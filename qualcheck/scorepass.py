@@ -196,10 +196,13 @@ class _Workers:
         for each in self._adapters:
             self._spare.put(each)
         self._pool = ThreadPoolExecutor(self._count)
+        self._executed: int | None = None
 
     @property
     def steps(self) -> int:
-        """Simulator steps executed so far."""
+        """Simulator steps executed so far, also after closing."""
+        if self._executed is not None:
+            return self._executed
         return sum(adapter.steps_executed for adapter in self._adapters) - self._before
 
     def run(self, source: Source, placer: Placer, label: Labels) -> Iterator[tuple[Rollouts, Scored]]:
@@ -223,6 +226,7 @@ class _Workers:
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._executed = self.steps
         for adapter in self._adapters:
             if adapter is not self._first:
                 adapter.close()

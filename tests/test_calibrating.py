@@ -139,3 +139,10 @@ def test_rollouts_without_a_finite_row_cannot_be_learnt_from(tmp_path: Path) -> 
     path = write(tmp_path / "a.parquet", "halfcheetah", replace(rollouts, obs=np.full_like(rollouts.obs, np.nan)))
     with pytest.raises(DataError, match="no transition"):
         qualcheck.calibrate(path, "halfcheetah", tmp_path / "b.json")
+
+
+def test_the_manifest_counts_the_steps_of_every_worker(folder: Path) -> None:
+    run = qualcheck.score(folder / "new.parquet", "halfcheetah", recheck=0, restarts=0)
+    transitions = run.manifest["results"]["counts"]["transitions"]
+    assert run.manifest["results"]["counts"]["simulator_steps"] == 5 * transitions
+    assert run.manifest["run"]["simulator_steps"] >= 10 * transitions  # the open loop executes them once more
