@@ -47,10 +47,9 @@ def read_manifest(run: Path) -> dict[str, Any]:
         raise DataError(f"{path}: not readable as JSON ({error}). Score the input again.") from error
     if not isinstance(manifest, dict) or not isinstance(manifest.get("results"), dict):
         raise DataError(f"{path}: not a qualcheck manifest. Is this the folder that `qualcheck score -o` wrote?")
-    inputs = manifest["results"].get("inputs")
+    inputs = manifest["results"].get("inputs", [])
     if not isinstance(inputs, list) or not all(
-        isinstance(entry, dict) and isinstance(entry.get("path"), str) and isinstance(entry.get("n_rollouts"), int)
-        for entry in inputs
+        isinstance(entry, dict) and isinstance(entry.get("path"), str) for entry in inputs
     ):
         raise DataError(f"{path}: its list of inputs is damaged. Score the input again.")
     if manifest.get("schema") != SCHEMA:
