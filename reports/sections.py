@@ -144,7 +144,9 @@ def _headline(cells: list[Cell], names: list[str]) -> Section:
     sources = dict.fromkeys(cell["control"]["source"] for cell in cells if cell["control"] is not None)
     part.lines += [f"Real rollouts: {source}." for source in sources]
     if any(cell["floor_random"] is not None for cell in cells):
-        part.lines.append("No-op and random policy: weighted by the tasks of the cell.")
+        steps = sorted({c["floor_random"]["horizon"] for c in cells if c["floor_random"]} - {None})
+        within = f"within {' or '.join(map(str, steps))} steps, " if steps else ""
+        part.lines.append(f"No-op and random policy: {within}weighted by the tasks of the cell.")
     for name, cell in zip(names, cells, strict=True):
         floor, reached = cell["floor_random"], cell["goal_consistency"]
         if floor and reached and floor["high"] >= reached["low"]:
