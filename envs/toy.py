@@ -89,7 +89,6 @@ RULES = (
     Rule("row0.gripper_open", "reset", "1", "1", "an episode starts with the gripper open"),
 )
 RULE_IDS = tuple(rule.id for rule in RULES)
-N_ROW_RULES = 4
 
 
 # Task -> successes of the no-op and of the random policy in measure_floor(200 episodes, a generator of seed 0)

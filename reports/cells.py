@@ -211,8 +211,9 @@ def _add_floors(cell: Cell, tables: list[dict[str, Any]], mix: dict[str, int]) -
             cell[f"{name}_reason"] = "no floor was measured for these tasks"
         else:
             steps = {horizon for _, horizon in horizons}
-            share = rates.floor(success, mix) or {}
-            cell[name] = {**share, "horizon": steps.pop() if len(steps) == 1 else None}
+            share = rates.floor(success, mix)
+            if share is not None:
+                cell[name] = {**share, "horizon": steps.pop() if len(steps) == 1 else None}
 
 
 def _add_control(cell: Cell, controls: list[dict[str, Any]], tasks: set[str]) -> None:
