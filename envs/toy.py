@@ -71,6 +71,8 @@ SPEC = EnvSpec(
         "hidden_velocity_unknown",
     ),
     columns=("position_m", "gripper", "mass_kg"),
+    hidden=("velocity_m_s", "velocity_of_rows_m_s", "settled"),
+    situations=("settled", "unsettled"),
 )
 BAD_ACTION, UNKNOWN_VELOCITY = SPEC.codes.index("non_finite_action"), SPEC.codes.index("hidden_velocity_unknown")
 
@@ -153,6 +155,19 @@ class Toy:
     def with_layout(self, obs_size: int) -> Toy:  # noqa: ARG002  there is one
         return self
 
+    @property
+    def family(self) -> str:
+        return ""
+
+    def families(self) -> tuple[str, ...]:
+        return ()
+
+    def with_family(self, name: str) -> Toy:  # noqa: ARG002  there is one simulator
+        return self
+
+    def recognise(self, rollouts: Rollouts) -> tuple[str, str]:  # noqa: ARG002
+        return "", ""
+
     def takeable(self, obs: AnyArray) -> IntArray:
         position, gripper, mass = obs[:, POSITION], obs[:, GRIPPER], obs[:, MASS]
         faults = [
@@ -174,7 +189,13 @@ class Toy:
         action = rollouts.action.astype(np.float64)  # (M, A)
         code = self.takeable(rollouts.start_obs)
         shown, actable = code == 0, np.isfinite(action).all(axis=1)
-        previous = self._previous(rollouts, start, shown)
+        previous, settled = self._previous(rollouts, start, shown), from_reset(rollouts)
+        if rollouts.hidden is not None:
+            told, first = ~np.isnan(rollouts.hidden[:, 0]) & (rollouts.length > 0), rollouts.offsets[:-1]
+            previous[first[told]], settled = (
+                rollouts.hidden[told, 1],
+                np.where(told, rollouts.hidden[:, 2] > 0, settled),
+            )
         carried = self._carry(rollouts, start, shown, action, previous)
         previous = np.where(np.isnan(previous), carried, previous)
         code[shown & ~actable] = BAD_ACTION
@@ -185,7 +206,9 @@ class Toy:
         candidates[:, good] = advance(start[good][None], velocity[:, good], action[good][None])[0]
         steps = rollouts.n_transitions + 3 * int(good.sum())
         self.steps_executed += steps
-        return Replay(candidates, ("carried", "previous", "rest"), code, steps)
+        known = settled[rollouts.rollout]  # (M,)
+        hidden = np.stack([carried, previous, known], axis=1)
+        return Replay(candidates, ("carried", "previous", "rest"), code, steps, None, np.where(known, 0, 1), hidden)
 
     def _previous(self, rollouts: Rollouts, start: FloatArray, shown: BoolArray) -> FloatArray:
         """Velocity that each row itself tells, NaN where none: (M,) m/s."""
@@ -209,6 +232,8 @@ class Toy:
         for step, n_running in enumerate(running):
             now = rollouts.offsets[:-1][order[:n_running]] + step
             rows = np.where(shown[now, None], start[now], state[:n_running])
+            if step == 0 and rollouts.hidden is not None:
+                velocity[:n_running] = rollouts.hidden[order[:n_running], 0]
             before = np.where(np.isnan(velocity[:n_running]), previous[now], velocity[:n_running])
             before[shown[now] & (start[now, GRIPPER] <= 0)] = 0.0
             carried[now] = before
@@ -219,8 +244,11 @@ class Toy:
         played, _ = blank(rollouts)
         first = played.offsets[:-1]
         state, velocity = played.obs[first], np.zeros(rollouts.n_rollouts)  # (N, O), (N,)
-        code = self.takeable(state)
-        code[(code == 0) & ~from_reset(rollouts) & (state[:, GRIPPER] > 0)] = UNKNOWN_VELOCITY
+        code, known = self.takeable(state), from_reset(rollouts) | (state[:, GRIPPER] <= 0)
+        if rollouts.hidden is not None:
+            told = ~np.isnan(rollouts.hidden[:, 0]) & (state[:, GRIPPER] > 0)
+            velocity[told], known = rollouts.hidden[told, 0], known | told
+        code[(code == 0) & ~known] = UNKNOWN_VELOCITY
         played.ok[first] = code == 0
         action = rollouts.action.astype(np.float64)
         for step in range(rollouts.length.max(initial=0)):
@@ -311,13 +339,19 @@ class Toy:
             "released": np.where(usable, goal.released[after] - cost, np.nan),
         }
 
-    def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:  # noqa: ARG002
-        """Single steps of `ToyEnv` out of rest, as a lone row cannot tell a velocity: the candidate "rest"."""
+    def referee(
+        self,
+        obs: AnyArray,
+        action: AnyArray,
+        seed: int = 0,  # noqa: ARG002  nothing is drawn
+        hidden: FloatArray | None = None,
+    ) -> tuple[AnyArray, IntArray]:
+        """Single steps of `ToyEnv`; without a hidden velocity out of rest, as a lone row cannot tell one."""
         code, end = self.takeable(obs), np.full(obs.shape, np.nan)
         code[(code == 0) & ~np.isfinite(action).all(axis=1)] = BAD_ACTION
         env = ToyEnv("reach_left")
         for i in np.flatnonzero(code == 0):
-            env.restore(obs[i])
+            env.restore(obs[i], 0.0 if hidden is None else float(hidden[i, 0]))
             env.step(action[i])
             end[i] = env.state
         return end, code

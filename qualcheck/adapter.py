@@ -40,6 +40,23 @@ class EnvAdapter(Protocol):
         ...
 
     @property
+    def family(self) -> str:
+        """The simulator family that this adapter replays with, "" where the environment has only one."""
+        ...
+
+    def families(self) -> tuple[str, ...]:
+        """Every simulator family that files of this environment come from; the first is the usual one."""
+        ...
+
+    def with_family(self, name: str) -> EnvAdapter:
+        """An adapter of the same layout for one of the families."""
+        ...
+
+    def recognise(self, rollouts: Rollouts) -> tuple[str, str]:
+        """The family that made the rollouts, "" where they do not tell, and the evidence in words."""
+        ...
+
+    @property
     def findings(self) -> tuple[str, ...]:
         """What a user should know of this layout, one line each."""
         ...
@@ -89,8 +106,13 @@ class EnvAdapter(Protocol):
         """Recompute the reward under each reading: name -> (M,) float64, NaN where it cannot be."""
         ...
 
-    def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:
-        """Single steps in the real simulator: (R, O), (R,) -> end rows (R, O) and codes (R,)."""
+    def referee(
+        self, obs: AnyArray, action: AnyArray, seed: int = 0, hidden: FloatArray | None = None
+    ) -> tuple[AnyArray, IntArray]:
+        """Single steps in the real simulator: (R, O), (R,) and (R, H) -> end rows (R, O) and codes (R,).
+
+        They are those of the first seeding. `hidden` is that of `Replay.hidden`; None: as after a reset.
+        """
         ...
 
     def make_env(self, task: str, predicates: str = "intended", **options: Any) -> Any:
@@ -107,8 +129,8 @@ class EnvAdapter(Protocol):
 
     def measure_floor(
         self, task: str, policy: str, horizon: int, episodes: int, rng: np.random.Generator
-    ) -> tuple[int, int]:
-        """(successes, episodes) measured now."""
+    ) -> tuple[int, int] | None:
+        """(successes, episodes) measured now; None where no action does nothing, so that there is no "noop"."""
         ...
 
     def close(self) -> None: ...

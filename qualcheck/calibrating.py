@@ -83,6 +83,7 @@ def calibrate(
         }
         content = build(inputs.adapter, fitted, kept, alpha, provenance)
         content["doubts"] = _doubts(inputs.adapter, content, fitted)
+        inputs.adapter.close()
     finally:
         adapter.close()
     text = dump(content)
@@ -98,12 +99,12 @@ def _doubts(adapter: EnvAdapter, content: dict[str, Any], rollouts: Sequence[Rol
         count = sum(int(part.flags[flag].sum()) for part in rollouts if flag in part.flags)
         if count:
             lines.append(f"{count} of the rollouts are flagged {flag}")
-    known = shipped(adapter.spec)
+    known = shipped(adapter.spec, adapter.family)
     for storage in content["native_storages"]:
         scale = known.scale(storage) if known is not None else None
         if scale is not None and storage in content["storages"]:
             median = content["storages"][storage]["median"]
-            worst = max(median[block] / scale.median[block] for block in median)
+            worst = max(median[block] / scale.noise.usual[block] for block in median)
             if worst > DOUBTFUL:
                 lines.append(
                     f"their errors are up to {worst:,.0f} times those of recorded rollouts stored as {storage}: are "
@@ -154,7 +155,7 @@ def _control(adapter: EnvAdapter, rollouts: Sequence[Rollouts], scale: Scale | N
         with CanonicalWriter(path, adapter.spec, {}) as writer:
             for part in rollouts:
                 writer.append(part)
-        inputs = open_inputs(adapter, [path], ScoreOptions())
+        inputs = open_inputs(adapter, [path], ScoreOptions(family=adapter.family or None))
         labels = [replace(label, scale=scale) for label in inputs.labels]
         run_pass(adapter, inputs.sources, labels, Path(folder), Referee.draw(inputs.transitions, 0, 0))
         table: dict[str, Any] = control_of_run(Path(folder), "")["rollouts"]

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from qualcheck.checks.flags import GOAL_IS_ACTION
 from qualcheck.errors import DataError
 from qualcheck.manifest import sha256_text
 from qualcheck.spec import EnvSpec
-from qualcheck.tolerance import Scale
+from qualcheck.tolerance import Scale, Tolerance
 
 CONTROL_COLUMNS = (
     "task",
@@ -43,11 +44,17 @@ class Calibration:
             return None
         return Scale(
             storage,
-            found["median"],
-            found["tolerance"],
+            Tolerance(found["median"], found["tolerance"]),
             np.array(self.content["std_change"]),
             np.array(self.content["std_state"]),
             found["label"],
+            {name: Tolerance(each["median"], each["tolerance"]) for name, each in found.get("settled", {}).items()},
+            {
+                situation: {
+                    seeding: Tolerance(each["usual"], each["tolerance"]) for seeding, each in told["seedings"].items()
+                }
+                for situation, told in found.get("situations", {}).items()
+            },
         )
 
     def control(self, storage: str) -> dict[str, Any] | None:
@@ -59,21 +66,25 @@ class Calibration:
         return {"source": self.content["source"] + how, "rollouts": table}
 
 
-def shipped(spec: EnvSpec) -> Calibration | None:
-    """The calibration that comes with the package for an environment and its row layout; None where there is none."""
+def shipped(spec: EnvSpec, family: str = "") -> Calibration | None:
+    """The calibration that comes with the package for an environment, its row layout and its simulator family.
+
+    None where there is none.
+    """
     folder = files("qualcheck") / "calibration"
-    for name in (f"{spec.id}-{spec.obs_size}.json", f"{spec.id}.json"):
+    names = (f"{spec.id}-{family}.json",) if family else (f"{spec.id}-{spec.obs_size}.json", f"{spec.id}.json")
+    for name in names:
         if (folder / name).is_file():
             text = (folder / name).read_text(encoding="utf-8")
             return Calibration("shipped", sha256_text(text), json.loads(text))
     return None
 
 
-def load(path: Path, spec: EnvSpec) -> Calibration:
+def load(path: Path, spec: EnvSpec, family: str = "") -> Calibration:
     """A calibration file that `qualcheck calibrate` wrote.
 
     Raises:
-        DataError: it is no calibration, or of another environment or row layout.
+        DataError: it is no calibration, or of another environment, row layout or simulator family.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -92,16 +103,22 @@ def load(path: Path, spec: EnvSpec) -> Calibration:
         raise DataError(
             f"{path}: made for rows of {len(content['columns'])} columns, and the input has {spec.obs_size}. Refit it."
         )
+    if content.get("family", "") != family:
+        raise DataError(
+            f"{path}: made with the simulator family {content.get('family', '')!r}, and the input is of {family!r}. "
+            "Leave it out, refit it, or say with --family which one made the input."
+        )
     return Calibration(str(path), sha256_text(text), content)
 
 
 def control_of_run(folder: Path, source: str) -> dict[str, Any]:
     """The compact table of a scored folder that a report needs for its control row."""
-    rollouts = pq.read_table(folder / "rollouts.parquet", columns=["rollout", *CONTROL_COLUMNS])
+    rollouts = pq.read_table(folder / "rollouts.parquet", columns=["rollout", *CONTROL_COLUMNS, "flags"])
     steps = pq.read_table(folder / "transitions.parquet", columns=["rollout", "tc", "dl"])
     table: dict[str, list[Any]] = {
         name: [None if value != value else value for value in rollouts[name].to_pylist()] for name in CONTROL_COLUMNS
     }
+    table["goal_is_action"] = [GOAL_IS_ACTION in flags for flags in rollouts["flags"].to_pylist()]
     owner, size = steps["rollout"].to_numpy(), rollouts.num_rows
     for name in ("tc", "dl"):
         values = steps[name].to_numpy()

@@ -61,7 +61,7 @@ def real_rollouts_replay(subject: Subject) -> Iterator[str]:
         yield f"real transitions are not replayed: {sorted(coded)}"
     if np.any(subject.adapter.takeable(rollouts.obs) != 0):
         yield "rows of real rollouts are not takeable"
-    excess = subject.excess(replay.candidates, rollouts.end_obs).min(axis=0)[rollouts.has_end]  # (M,)
+    excess = subject.best_excess(replay.candidates, rollouts.end_obs)[rollouts.has_end]  # (M,)
     right = float(np.mean(excess <= 1))
     if right < (1.0 if subject.adapter.spec.exact else RATE):
         yield f"only {right:.1%} of real transitions are within tolerance; the worst misses by {excess.max():.3g} of it"
@@ -78,7 +78,7 @@ def every_column_is_compared(subject: Subject) -> Iterator[str]:
         obs[row, column] += 1 if spec.exact else 100 * subject.tolerance[column]
         changed = replace(rollouts, obs=obs)
         replay = subject.adapter.replay(changed)
-        excess = subject.excess(replay.candidates[:, at], changed.end_obs[at]).min(axis=0)
+        excess = subject.best_excess(replay.candidates[:, at], changed.end_obs[at])
         if np.mean(excess > 1) < (1.0 if spec.exact else RATE):
             yield f"a false {name} in an end row goes unnoticed"
 
@@ -129,17 +129,46 @@ def _apart(played: OpenLoop, recorded: Trajectory) -> BoolArray:
 
 
 def referee_agrees_with_replay(subject: Subject) -> Iterator[str]:
-    """A single step of the real simulator is one of the candidates of the replay."""
+    """A single step of the real simulator, out of the hidden state that the replay found, is its first candidate."""
     rollouts = subject.rollouts
     at = subject.rng.permutation(rollouts.n_transitions)[:200]
-    end, code = subject.adapter.referee(rollouts.start_obs[at], rollouts.action[at])
+    replay = subject.adapter.replay(rollouts)
+    hidden = None if replay.hidden is None else replay.hidden[at]
+    end, code = subject.adapter.referee(rollouts.start_obs[at], rollouts.action[at], hidden=hidden)
     if np.any(code != 0):
         yield "the referee refuses real rows"
-    replay = subject.adapter.replay(rollouts)
     good = (code == 0) & (replay.code[at] == 0)
-    excess = subject.excess(replay.candidates[:, at[good]], end[good]).min(axis=0)
+    excess = subject.excess(replay.candidates[0, at[good]], end[good])
     if np.any(excess > 1):
-        yield f"{int(np.sum(excess > 1))} of {int(good.sum())} steps of the simulator are no candidate of the replay"
+        yield f"{int(np.sum(excess > 1))} of {int(good.sum())} steps of the simulator are not those of the replay"
+
+
+def hidden_state_restores_a_cut(subject: Subject) -> Iterator[str]:
+    """A piece that carries the hidden state it starts with is replayed as it was in its rollout, right or wrong."""
+    if not subject.adapter.spec.hidden:
+        return
+    rollouts, rng = subject.rollouts, subject.rng
+    obs = rollouts.obs.copy()
+    spoilt = rng.random(len(obs)) < 0.1
+    obs[spoilt] = np.roll(obs, 1, axis=0)[spoilt]
+    for whole in (rollouts, replace(rollouts, obs=obs)):
+        replay = subject.adapter.replay(whole)
+        long = np.flatnonzero(whole.length > 1)
+        start = rng.integers(1, whole.length[long])
+        begins = whole.offsets[:-1][long] + start
+        known = replay.code[begins] == 0
+        long, start, begins = long[known], start[known], begins[known]
+        piece = replace(cut(whole, long, start, whole.length[long]), hidden=replay.hidden[begins])  # type: ignore[index]
+        again = subject.adapter.replay(piece)
+        at = np.arange(piece.n_transitions) + np.repeat(begins - piece.offsets[:-1], piece.length)
+        for name, one, other in (
+            ("a candidate", again.candidates, replay.candidates[:, at]),
+            ("a code", again.code, replay.code[at]),
+            ("a situation", again.situation, None if replay.situation is None else replay.situation[at]),
+            ("a hidden state", again.hidden, replay.hidden[at]),  # type: ignore[index]
+        ):
+            if other is not None and not np.array_equal(np.asarray(one), other, equal_nan=True):
+                yield f"a cut with its hidden state has {name} that its rollout has not"
 
 
 def spoil(array: AnyArray, at: IntArray, value: float, first: int) -> AnyArray:
@@ -159,8 +188,8 @@ def _unharmed(subject: Subject, spoilt: Rollouts, victim: BoolArray, what: str) 
     safe = np.flatnonzero(~victim)
     yield from differences([found[i] for i in safe], [subject.base[i] for i in safe], f"with {what} in another rollout")
     replay = subject.adapter.replay(spoilt)
-    if not np.isfinite(replay.candidates[:, replay.code == 0]).all():
-        yield f"{what}: a transition without a code has a candidate that is not finite"
+    if not np.isfinite(replay.candidates[0, replay.code == 0]).all():
+        yield f"{what}: a transition without a code has a first candidate that is not finite"
 
 
 def bad_rows_give_codes(subject: Subject) -> Iterator[str]:

@@ -52,6 +52,14 @@ class Subject:
         worst: FloatArray = scaled.max(axis=-1)
         return worst
 
+    def best_excess(self, candidates: AnyArray, shown: AnyArray) -> FloatArray:
+        """The excess of the seeding that fits best, (K, M, O), (M, O) -> (M,); NaN where none was tried."""
+        with np.errstate(invalid="ignore"):
+            tried = np.isfinite(candidates).all(axis=2)
+            excess = np.where(tried, self.excess(np.nan_to_num(candidates), shown), np.nan)
+        best: FloatArray = np.fmin.reduce(excess, axis=0)
+        return best
+
     def other_actions(self, column: int | None) -> AnyArray:
         """The actions, each replaced by another one; of a box only the given column."""
         action, spec = self.rollouts.action, self.adapter.spec.action
@@ -97,6 +105,9 @@ def results(adapter: EnvAdapter, rollouts: Rollouts) -> PerRollout:
     candidates = np.where((replay.code == 0)[None, :, None], replay.candidates, 0)
     transition = {f"candidate {name}": candidates[k] for k, name in enumerate(replay.seedings)}
     transition |= {"replay code": replay.code, "legality rule": legality.rule, **legality.soft}
+    for name, part in (("situation", replay.situation), ("hidden state", replay.hidden)):
+        if part is not None:
+            transition[name] = part
     reward = adapter.reward(rollouts, placements, which)
     transition |= {f"reward {name}": values for name, values in reward.items()}
     row = {"open-loop rows": np.where(played.trajectory.ok[:, None], played.trajectory.obs, 0)}
@@ -145,6 +156,14 @@ def shapes(adapter: EnvAdapter, rollouts: Rollouts) -> Iterator[str]:
     yield from _shape("Replay.code", replay.code, (m,), "iu")
     if np.any((replay.code < 0) | (replay.code >= len(spec.codes))):
         yield "Replay.code leaves the list spec.codes"
+    if replay.situation is not None:
+        yield from _shape("Replay.situation", replay.situation, (m,), "iu")
+        if np.any((replay.situation < 0) | (replay.situation >= len(spec.situations))):
+            yield "Replay.situation leaves the list spec.situations"
+    if (replay.hidden is None) != (not spec.hidden):
+        yield "Replay.hidden and spec.hidden do not both say whether rows hide something"
+    if replay.hidden is not None:
+        yield from _shape("Replay.hidden", replay.hidden, (m, len(spec.hidden)), "f")
     yield from _shape("OpenLoop.trajectory.obs", played.trajectory.obs, (m + n, spec.obs_size), "fiu")
     yield from _shape("OpenLoop.trajectory.ok", played.trajectory.ok, (m + n,), "b")
     if not np.array_equal(played.trajectory.offsets, rows.offsets):
@@ -159,7 +178,8 @@ def shapes(adapter: EnvAdapter, rollouts: Rollouts) -> Iterator[str]:
     yield from _shape("GoalRows.share", goal.share, (m + n,), "f")
     for name, values in adapter.reward(rollouts, placements, which).items():
         yield from _shape(f"reward {name!r}", values, (m,), "f")
-    end, code = adapter.referee(rollouts.start_obs[:4], rollouts.action[:4])
+    hidden = None if replay.hidden is None else replay.hidden[:4]
+    end, code = adapter.referee(rollouts.start_obs[:4], rollouts.action[:4], hidden=hidden)
     yield from _shape("referee rows", end, (min(m, 4), spec.obs_size), "fiu")
     yield from _shape("referee codes", code, (min(m, 4),), "iu")
 

@@ -37,6 +37,9 @@ def cut(rollouts: Rollouts, piece_rollout: IntArray, start: IntArray, stop: IntA
     if "chain_break" in flags:
         flags["chain_break"] = broken
     is_reset = None if rollouts.is_reset is None else rollouts.is_reset[piece_rollout]
+    hidden = None if rollouts.hidden is None else rollouts.hidden[piece_rollout]
+    if hidden is not None:
+        hidden[start > 0] = np.nan  # known at the first row of the rollout only
     reset_obs = rollouts.reset_obs
     if (start > 0).any():
         is_reset = (start == 0) if is_reset is None else is_reset & (start == 0)
@@ -64,6 +67,7 @@ def cut(rollouts: Rollouts, piece_rollout: IntArray, start: IntArray, stop: IntA
         goal=None if rollouts.goal is None else _take(rollouts.goal, piece_rollout),
         is_reset=is_reset,
         reset_obs=None if reset_obs is None else reset_obs[piece_rollout],
+        hidden=hidden,
         break_at=break_at,
         break_obs=break_obs,
         origin=None if rollouts.origin is None else _take(rollouts.origin, piece_rollout),

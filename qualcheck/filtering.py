@@ -32,7 +32,7 @@ from qualcheck.registry import load
 from qualcheck.reopen import place_of, reopen
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
-from qualcheck.types import AnyArray, BoolArray, IntArray
+from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 BATCH = 65_536  # transitions
 BESIDE = (".filter.json", ".decisions.parquet", ".codes.npy")  # what may stand beside an output
@@ -134,14 +134,16 @@ def filter_run(
     rollouts, transitions, offsets = score_columns(opened, chosen.mode)
     decision = _decide((rollouts, transitions, offsets), selected, sources, chosen, spec.exact)
     report = _report(opened, inputs, chosen, decision, rollouts["gc_replayed"])
+    hidden = _hidden(opened, decision.pieces, offsets, rollouts["start"])
     with staged_files(out) as stage:
         data = stage / out.name
         tag = _tag(chosen, decision.cutoffs, sources)
         if chosen.like_input and sources[0].format != "canonical":
             kept = _of_input(decision.pieces, rollouts["rollout"], selected[0])
-            write_like_input(sources[0], kept, data, tag)
+            mine = _of_input_mask(decision.pieces, rollouts["rollout"], selected[0])
+            write_like_input(sources[0], kept, data, tag, None if hidden is None else hidden[mine])
         else:
-            _write_canonical(data, spec, selected, sources, decision.pieces, rollouts, tag)
+            _write_canonical(data, spec, selected, sources, (decision.pieces, hidden), rollouts, tag)
         report["output"] = {"name": out.name, "sha256": sha256(data), "format": _format(chosen, sources)}
         (stage / f"{out.name}.filter.json").write_text(dump(report), encoding="utf-8")
         _write_decisions(stage / f"{out.name}.decisions.parquet", rollouts["rollout"], decision, offsets)
@@ -223,8 +225,24 @@ def _inside(rollout: IntArray, entry: _Input) -> BoolArray:
 
 def _of_input(pieces: Pieces, rollout: IntArray, entry: _Input) -> Pieces:
     """The pieces of one input, their rollouts counted within it."""
-    mine = pieces.select(_inside(rollout[pieces.rollout], entry))
+    mine = pieces.select(_of_input_mask(pieces, rollout, entry))
     return Pieces(rollout[mine.rollout].astype(np.int64) - entry.first, mine.start, mine.stop)
+
+
+def _of_input_mask(pieces: Pieces, rollout: IntArray, entry: _Input) -> BoolArray:
+    return _inside(rollout[pieces.rollout], entry)
+
+
+def _hidden(run: Run, pieces: Pieces, offsets: IntArray, start: AnyArray) -> FloatArray | None:
+    """Hidden state that each piece starts with, (P, H), NaN at a reset; None where rows show everything."""
+    cut_off = (pieces.start > 0) | (start[pieces.rollout] != "reset")  # (P,)
+    some = cut_off & (pieces.stop > pieces.start)
+    found = run.hidden(offsets[pieces.rollout[some]] + pieces.start[some])
+    if found is None:
+        return None
+    state = np.full((len(pieces), found.shape[1]), np.nan)
+    state[some] = found
+    return state
 
 
 def _recorded(options: FilterOptions, cutoffs: Mapping[str, Cutoff]) -> dict[str, Any]:
@@ -262,7 +280,7 @@ def _write_canonical(
     spec: EnvSpec,
     inputs: list[_Input],
     sources: Sequence[Source],
-    pieces: Pieces,
+    cuts: tuple[Pieces, FloatArray | None],
     rollouts: Mapping[str, AnyArray],
     tag: Mapping[str, str],
 ) -> None:
@@ -277,19 +295,27 @@ def _write_canonical(
     )
     with CanonicalWriter(path, spec, {**metadata, **tag}, names) as writer:
         for entry, source in zip(inputs, sources, strict=True):
-            _append(writer, entry, source, pieces, rollouts)
+            _append(writer, entry, source, cuts, rollouts)
 
 
 def _append(
-    writer: CanonicalWriter, entry: _Input, source: Source, pieces: Pieces, rollouts: Mapping[str, AnyArray]
+    writer: CanonicalWriter,
+    entry: _Input,
+    source: Source,
+    cuts: tuple[Pieces, FloatArray | None],
+    rollouts: Mapping[str, AnyArray],
 ) -> None:
     """Cut the pieces of one input and write them."""
+    pieces, hidden = cuts
     kept = _of_input(pieces, rollouts["rollout"], entry)
+    if hidden is not None:
+        hidden = hidden[_of_input_mask(pieces, rollouts["rollout"], entry)]
     mine = _inside(rollouts["rollout"], entry)
     said = {name: rollouts[name][mine] for name in SAID}  # (N,) of this input
     done = 0
     for batch in source.batches(BATCH, extras=True):
-        here = kept.select(slice(*np.searchsorted(kept.rollout, [done, done + batch.n_rollouts])))
+        place = slice(*np.searchsorted(kept.rollout, [done, done + batch.n_rollouts]))
+        here = kept.select(place)
         part = slice(done, done + batch.n_rollouts)
         batch = replace(
             batch,
@@ -298,7 +324,8 @@ def _append(
             generator=said["generator"][part].tolist(),
         )
         if len(here):
-            writer.append(cut(batch, here.rollout - done, here.start, here.stop))
+            piece = cut(batch, here.rollout - done, here.start, here.stop)
+            writer.append(piece if hidden is None else replace(piece, hidden=hidden[place]))
         done += batch.n_rollouts
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from qualcheck import calibration
 from qualcheck.adapter import EnvAdapter
@@ -16,6 +18,8 @@ from qualcheck.io import Source, looks_standardised, open_source, read_statistic
 from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels
 from qualcheck.storage import find_storage, finer_rows, sample
+
+FAMILY_SAMPLE = 2_000  # transitions that a simulator family is recognised from
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,11 @@ class Inputs:
 
 
 def open_inputs(
-    adapter: EnvAdapter, sources: Sequence[Source | Path], options: ScoreOptions, level: str | None = None
+    adapter: EnvAdapter,
+    sources: Sequence[Source | Path],
+    options: ScoreOptions,
+    level: str | None = None,
+    family: str = "",
 ) -> Inputs:
     """The inputs, ready to be scored.
 
@@ -43,6 +51,7 @@ def open_inputs(
         sources: files, or sources that are open already.
         options: of the run.
         level: what all rollouts are labelled with, whatever the options say.
+        family: simulator family of files that do not tell theirs; "": the usual one.
 
     Raises:
         DataError: a file cannot be used, or the calibration does not fit.
@@ -69,13 +78,15 @@ def open_inputs(
         listed = ", ".join(f"{path} ({size})" for size, path in sizes.items())
         raise UsageError(f"the inputs have rows of different numbers of columns: {listed}. Score them apart.")
     adapter = adapter.with_layout(opened[0].spec.obs_size) if opened else adapter
+    adapter, told = _in_family(adapter, opened, options, family)
     known = (
-        calibration.load(Path(options.calibration), adapter.spec)
+        calibration.load(Path(options.calibration), adapter.spec, adapter.family)
         if options.calibration
-        else calibration.shipped(adapter.spec)
+        else calibration.shipped(adapter.spec, adapter.family)
     )
     grade = parse_grade(options.grade, adapter.spec)
-    labels, findings = [], []
+    labels: list[Labels] = []
+    findings = list(told)
     for source in opened:
         rows = None if adapter.spec.exact else sample(source)
         storage = "exact" if rows is None else find_storage(rows)
@@ -109,3 +120,45 @@ def open_inputs(
             )
         )
     return Inputs(adapter, opened, labels, known, findings)
+
+
+def _in_family(
+    adapter: EnvAdapter, sources: Sequence[Source], options: ScoreOptions, usual: str
+) -> tuple[EnvAdapter, list[str]]:
+    """The adapter of the simulator family that made the files, and how that is known, one line a file.
+
+    Raises:
+        UsageError: there is no such family, or the files come from different ones.
+    """
+    families = adapter.families()
+    if options.family is not None:
+        if options.family not in families:
+            known = ", ".join(families) if families else "none, it has one simulator"
+            raise UsageError(f"--family {options.family!r}: {adapter.spec.id} knows: {known}.")
+        return adapter.with_family(options.family), []
+    if not families:
+        return adapter, []
+    found: dict[str, Path] = {}
+    silent: list[tuple[Path, str]] = []
+    lines = []
+    for source in sources:
+        first = next(source.batches(FAMILY_SAMPLE), None)
+        if first is None or not first.n_transitions:
+            continue
+        if options.start != "auto" or first.is_reset is None:
+            first = replace(first, is_reset=np.full(first.n_rollouts, options.start != "any"))
+        name, evidence = adapter.recognise(first)
+        if name:
+            found[name] = source.path
+            lines.append(f"{source.path}: simulator family {name}: {evidence}")
+        else:
+            silent.append((source.path, evidence))
+    if len(found) > 1:
+        listed = ", ".join(f"{path} ({name})" for name, path in found.items())
+        raise UsageError(
+            f"the inputs come from different simulators: {listed}. Score them apart, or say which with --family."
+        )
+    name = next(iter(found), usual or families[0])
+    why = "that of the other inputs" if found else "that of --reference" if usual else "the usual one"
+    lines += [f"{path}: simulator family {name}: {why}, its rows do not tell ({evidence})" for path, evidence in silent]
+    return adapter.with_family(name), lines

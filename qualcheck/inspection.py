@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from qualcheck.cut import cut
 from qualcheck.errors import DataError, UsageError
 from qualcheck.registry import load
 from qualcheck.reopen import place_of, reopen
@@ -62,18 +64,25 @@ def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
     try:
         source = reopen(entry, run.manifest, adapter, place_of(entry, run.manifest), 0, trust_pickle)
         adapter = adapter.with_layout(source.spec.obs_size)
-        rollouts, local = _find(source.batches(), rollout - first)
+        if results.get("family"):
+            adapter = adapter.with_family(results["family"])
+        batch, local = _find(source.batches(), rollout - first)
+        rollouts = cut(batch, np.array([local]), np.array([0]), batch.length[local : local + 1])
+        started = run.rollouts(["start"])["start"][rollout].as_py() == "reset"
+        rollouts = replace(rollouts, is_reset=np.array([started]))
         replay = adapter.replay(rollouts)
-        at = int(rollouts.offsets[local]) + step
+        at = step
         shown = bool(rollouts.has_end[at])
         code = int(replay.code[at])
+        seeding = run.transitions(["seeding"])["seeding"][int(run.offsets()[rollout]) + step].as_py()
+        counted = replay.seedings.index(seeding) if seeding in replay.seedings else 0
         return StepRows(
             columns=adapter.spec.columns,
             units=_units(adapter.spec),
             action=str(np.asarray(rollouts.action[at]).tolist()),
             obs=rollouts.start_obs[at],
             next_obs=rollouts.end_obs[at] if shown else None,
-            simulated=None if code else replay.candidates[0][at],
+            simulated=None if code else replay.candidates[counted][at],
         )
     finally:
         adapter.close()

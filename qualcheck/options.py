@@ -18,6 +18,7 @@ class ScoreOptions:
     level: str | None = None  # None: the file's own word, else "custom"
     generator: str | None = None
     calibration: str | None = None  # a file; None: the one that is shipped
+    family: str | None = None  # simulator family that made the rollouts; None: recognised from them
     grade: str | None = None  # None: the judging grade of the environment
     task: str | None = None  # of every rollout, instead of its instruction
     start: str = "auto"

@@ -31,7 +31,7 @@ from qualcheck.output import refuse_overlap, staged_folder
 from qualcheck.registry import load
 from qualcheck.scorepass import PassResult, Progress, Referee, relabel, run_pass
 from qualcheck.scoring import Labels
-from qualcheck.table import Run
+from qualcheck.table import HIDDEN_FILE, Run
 from qualcheck.tolerance import CONFORMAL
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "mujoco", "metaworld")
@@ -148,23 +148,27 @@ def _write(
     """Score inputs and references into a folder; the manifest comes back for the caller to write last."""
     before = {path: _stamp(path) for path in given if isinstance(path, Path)}
     digests = {path: hasher.submit(sha256, path) for path in before}
-    inputs = open_inputs(adapter, given, options)
+    beside = open_inputs(adapter, real, options, level="real") if real else None
+    inputs = open_inputs(adapter, given, options, family=beside.adapter.family if beside else "")
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
     partners = {source.path: list(getattr(source, "files", ())[1:]) for source in sources}
     refuse_overlap(out, [path for others in partners.values() for path in others])
     result, labels = _score_all(inputs, folder, options, progress)
     control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
-    if real:
+    if beside is not None:
         (folder / "reference").mkdir()
-        _score_all(open_inputs(adapter, real, options, level="real"), folder / "reference", options, None)
+        _score_all(beside, folder / "reference", options, None)
+        beside.adapter.close()
         control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
     for path, stamp in before.items():
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
+    adapter.close()
     total = _total(result)
     results = {
         "env": adapter.spec.id,
         "env_version": adapter.spec.version,
+        "family": adapter.family,
         "grade": labels[0].grade.name,
         "predicates": "intended",
         "definitions": DEFINITIONS,
@@ -215,7 +219,11 @@ def _write(
         ),
         "control": control,
         "simulator_versions": _versions(SIMULATORS),
-        "tables": {name: sha256(folder / name) for name in ("transitions.parquet", "rollouts.parquet")},
+        "tables": {
+            name: sha256(folder / name)
+            for name in ("transitions.parquet", "rollouts.parquet", HIDDEN_FILE)
+            if (folder / name).exists()
+        },
     }
     return {"schema": SCHEMA, "results": results, "run": {"simulator_steps": result.steps}}
 
@@ -287,10 +295,10 @@ def _floors(adapter: EnvAdapter, tasks: list[str], longest: int, options: ScoreO
         for number, policy in enumerate(("noop", "random")):
             if options.floors:
                 rng = np.random.default_rng([options.seed, number])
-                entry[policy] = list(adapter.measure_floor(task, policy, horizon, options.floors, rng))
+                known = adapter.measure_floor(task, policy, horizon, options.floors, rng)
             else:
                 known = adapter.floor(task, policy, horizon)
-                entry[policy] = list(known) if known else None
+            entry[policy] = list(known) if known else None
         table[task] = entry
     return table
 

@@ -10,18 +10,25 @@ from qualcheck.errors import MissingExtra, UnknownName, unknown_name
 
 BUILT_IN: dict[str, str] = {
     "babyai": "qualcheck.envs.babyai:BabyAI",
+    "clevr": "qualcheck.envs.clevr:Clevr",
     "halfcheetah": "qualcheck.envs.halfcheetah:HalfCheetah",
     "toy": "qualcheck.envs.toy:Toy",
 }
 
 CALLED = {"mujoco": "halfcheetah", "ball": "clevr"}  # what the benchmark's files call them
-NOT_SCORED = ("clevr", "libero", "metaworld")
+NOT_SCORED = ("libero", "metaworld")
 
 
 def known() -> dict[str, str]:
     """Id -> "module:attribute" of every environment, those of other packages' entry points included."""
     found = {point.name: point.value for point in entry_points(group="qualcheck.envs")}
     return {**found, **BUILT_IN}
+
+
+def again(adapter: EnvAdapter) -> EnvAdapter:
+    """Another adapter of the same environment, row layout and simulator family."""
+    other = load(adapter.spec.id).with_layout(adapter.spec.obs_size)
+    return other.with_family(adapter.family) if adapter.family else other
 
 
 def load(env: str) -> EnvAdapter:

@@ -19,9 +19,10 @@ from qualcheck.adapter import EnvAdapter
 from qualcheck.checks.flags import as_lists
 from qualcheck.errors import SimulatorDisagreement
 from qualcheck.io import Source
-from qualcheck.registry import load
+from qualcheck.io.columns import vectors
+from qualcheck.registry import again
 from qualcheck.scoring import Labels, Placer, Scored, Tally, score_batch
-from qualcheck.table import ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
+from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
 from qualcheck.types import AnyArray, BoolArray, IntArray, Placement, Rollouts
 
 AGREEMENT = 1e-6  # of max(1, |value|): one step of one simulator, called in two ways
@@ -55,7 +56,8 @@ class Referee:
         if not len(at):
             return
         expected, code = scored.candidate[at], scored.replay_code[at]
-        actual, refused = adapter.referee(rollouts.start_obs[at], rollouts.action[at], self.seed)
+        hidden = None if scored.hidden is None else scored.hidden[at]
+        actual, refused = adapter.referee(rollouts.start_obs[at], rollouts.action[at], self.seed, hidden)
         slack = 0 if adapter.spec.exact else AGREEMENT * np.maximum(1, np.abs(actual))
         with np.errstate(invalid="ignore"):
             equal = (np.abs(expected.astype(np.float64) - actual) <= slack).all(axis=1)
@@ -130,10 +132,12 @@ def run_pass(
     prints: list[AnyArray] = []
     rollouts_done = transitions_done = 0
     units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
+    hidden = adapter.spec.hidden
     metadata = {"qualcheck.schema": "1", "qualcheck.env": adapter.spec.id, **{f"unit.{k}": v for k, v in units.items()}}
     tasks: set[str] = set()
     replaced: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
+    beside = TableWriter(folder / HIDDEN_FILE, {"qualcheck.hidden": " ".join(hidden)}) if hidden else None
     background, workers = _Background(), _Workers(adapter)
     try:
         for source, label, tally in zip(sources, labels, tallies, strict=True):
@@ -146,6 +150,9 @@ def run_pass(
                 columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
                 scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
                 background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
+                if beside is not None and scored.hidden is not None:
+                    state = {"hidden": vectors(scored.hidden)}
+                    background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
                 parts.append(scored.rollouts)
                 flags.append(scored.flags)
                 prints.append(scored.fingerprint)
@@ -164,6 +171,8 @@ def run_pass(
         flags.append({})
         prints.append(np.zeros(0, np.uint64))
     writer.close()
+    if beside is not None:
+        beside.close()
     merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
     duplicate = _duplicates(np.concatenate(prints)) & np.concatenate([np.asarray(part["length"]) > 0 for part in parts])
     if duplicate.any():
@@ -190,7 +199,7 @@ class _Workers:
         self._before = adapter.steps_executed
         self._size = adapter.spec.batch_transitions
         self._count = min(adapter.spec.batches_at_once, os.cpu_count() or 1)
-        others = [load(adapter.spec.id).with_layout(adapter.spec.obs_size) for _ in range(self._count - 1)]
+        others = [again(adapter) for _ in range(self._count - 1)]
         self._adapters = [adapter, *others]
         self._spare: queue.SimpleQueue[EnvAdapter] = queue.SimpleQueue()
         for each in self._adapters:

@@ -111,6 +111,7 @@ class Scored:
     flags: dict[str, BoolArray]
     fingerprint: AnyArray  # (N,) uint64
     candidate: AnyArray  # (M, O) simulated end rows under the first seeding
+    hidden: FloatArray | None  # (M, H) hidden state before each action
     replay_code: IntArray  # (M,)
     tasks: set[str]
 
@@ -199,6 +200,7 @@ def score_batch(
         found,
         identity.fingerprint(rollouts),
         batch.replay.candidates[0],
+        batch.replay.hidden,
         batch.replay.code,
         tasks,
     )

@@ -1,18 +1,23 @@
 """Makes the calibrations that ship with the package, from real rollouts of others and recordings of its own.
 
-    python -m qualcheck.shipping halfcheetah REAL... [--spread REAL] -o FOLDER
+    python -m qualcheck.shipping ENV REAL... [--spread REAL] -o FOLDER
 
 Even-numbered rollouts of the files are fitted on, so that the odd ones can test the result; of the files nothing but
-numbers learnt from them is kept. The standard deviations come from all rollouts of the file named by --spread: the
-tasks of a recording may alternate, so that its even half holds only some of them. The control is made of own
+numbers learnt from them is kept. Where an environment has several simulator families, each file counts for the one
+that made it. The standard deviations come from all rollouts of the files named by --spread, else from what is fitted
+on: the tasks of a recording may alternate, so that its even half holds only some of them. The control is made of own
 recordings alone.
+
+An environment's own recordings come from `recordings(purpose, each, family)` in its module `record`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -20,28 +25,17 @@ from pathlib import Path
 import numpy as np
 
 from qualcheck import __version__
+from qualcheck.adapter import EnvAdapter
 from qualcheck.calibrating import build
-from qualcheck.envs.halfcheetah.adapter import HalfCheetah
-from qualcheck.envs.halfcheetah.goals import TASKS
-from qualcheck.envs.halfcheetah.record import record
+from qualcheck.inputs import FAMILY_SAMPLE
 from qualcheck.io import open_source
 from qualcheck.manifest import sha256
+from qualcheck.registry import BUILT_IN, load
 from qualcheck.subset import Subset
 from qualcheck.tolerance import ALPHA
 from qualcheck.types import Rollouts
 
-FIT_EACH, CONTROL_EACH = 20, 20  # own rollouts of each task
-NOISE, RANDOM_SHARE = 0.1, 0.15
-SEEDS = {"fit": 1001, "control": 1002}
-
-
-def own(purpose: str, each: int) -> Iterator[Rollouts]:
-    """Own recordings of every task, level by level."""
-    rng = np.random.default_rng(SEEDS[purpose])
-    for level, tasks in TASKS.items():
-        for task in tasks:
-            rollouts = record(task, each, rng, NOISE, RANDOM_SHARE)
-            yield replace(rollouts, level=[level] * rollouts.n_rollouts)
+EACH = 20  # own rollouts of each task, for the fit and for the control
 
 
 def in_layout(rollouts: Rollouts, columns: int) -> Rollouts:
@@ -55,44 +49,68 @@ def in_layout(rollouts: Rollouts, columns: int) -> Rollouts:
     )
 
 
-def halfcheetah(paths: list[Path], spread: Path | None, folder: Path) -> None:
-    """Write halfcheetah-18.json and halfcheetah-17.json."""
-    usual = HalfCheetah()
-    given: list[Rollouts] = []
+def of_family(adapter: EnvAdapter, paths: Sequence[Path], family: str) -> list[Path]:
+    """The files that a simulator family made; all of them where there is only one."""
+    if not family:
+        return list(paths)
+    found = []
     for path in paths:
-        source = open_source(path, usual.spec)
-        given += Subset(source, np.arange(source.n_rollouts) % 2 == 0).batches()
-    whole = list(open_source(spread, usual.spec).batches()) if spread is not None else given
-    for spec in usual.layouts():
-        adapter = usual.with_layout(spec.obs_size)
-        fitted = [in_layout(part, spec.obs_size) for part in [*given, *own("fit", FIT_EACH)]]
-        measured = [in_layout(part, spec.obs_size) for part in whole] or None
-        kept = [in_layout(part, spec.obs_size) for part in own("control", CONTROL_EACH)]
-        provenance = {
-            "source": "shipped calibration: own recordings of every task, held out",
-            "data": [{"name": path.name, "sha256": sha256(path), "rollouts": "even"} for path in paths],
-            "made_by": {
-                "command": "python -m qualcheck.shipping halfcheetah",
-                "qualcheck": __version__,
-                "mujoco": version("mujoco"),
-                "seeds": SEEDS,
-            },
-        }
-        content = build(adapter, fitted, kept, ALPHA, provenance, measured)
-        adapter.close()
-        text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
-        (folder / f"halfcheetah-{spec.obs_size}.json").write_text(text + "\n", encoding="utf-8")
+        first = next(open_source(path, adapter.layouts()).batches(FAMILY_SAMPLE))
+        named, _ = adapter.recognise(replace(first, is_reset=np.ones(first.n_rollouts, bool)))
+        if (named or adapter.families()[0]) == family:
+            found.append(path)
+    return found
+
+
+def ship(env: str, paths: Sequence[Path], spread: Sequence[Path], folder: Path) -> list[Path]:
+    """Write the calibration of every row layout and simulator family of an environment."""
+    usual = load(env)
+    recordings = importlib.import_module(f"qualcheck.envs.{env}.record").recordings
+    written = []
+    for family in usual.families() or ("",):
+        real, measured = of_family(usual, paths, family), of_family(usual, spread, family)
+        given: list[Rollouts] = []
+        for path in real:
+            source = open_source(path, usual.layouts())
+            given += Subset(source, np.arange(source.n_rollouts) % 2 == 0).batches()
+        whole = [part for path in measured for part in open_source(path, usual.layouts()).batches()]
+        own = {purpose: list(recordings(purpose, EACH, family)) for purpose in ("fit", "control")}
+        for spec in usual.layouts():
+            adapter = usual.with_layout(spec.obs_size)
+            adapter = adapter.with_family(family) if family else adapter
+            fitted, kept, told = (
+                [in_layout(part, spec.obs_size) for part in parts]
+                for parts in ([*given, *own["fit"]], own["control"], whole)
+            )
+            provenance = {
+                "source": "shipped calibration: own recordings of every task, held out",
+                "data": [{"name": path.name, "sha256": sha256(path), "rollouts": "even"} for path in real],
+                "made_by": {
+                    "command": f"python -m qualcheck.shipping {env}",
+                    "qualcheck": __version__,
+                    "mujoco": version("mujoco"),
+                },
+            }
+            content = build(adapter, fitted, kept, ALPHA, provenance, told or None)
+            adapter.close()
+            text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
+            name = f"{env}-{family}" if family else f"{env}-{spec.obs_size}"
+            written.append(folder / f"{name}.json")
+            written[-1].write_text(text + "\n", encoding="utf-8")
+    usual.close()
+    return written
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("env", choices=["halfcheetah"])
+    parser.add_argument("env", choices=sorted(BUILT_IN))
     parser.add_argument("real", nargs="*", type=Path)
-    parser.add_argument("--spread", type=Path)
+    parser.add_argument("--spread", type=Path, action="append", default=[])
     parser.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    halfcheetah(options.real, options.spread, options.out)
+    for path in ship(options.env, options.real, options.spread, options.out):
+        sys.stdout.write(f"{path}\n")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ class EnvSpec:
     columns: tuple[str, ...]  # a name for each of the obs_size columns
     floor_horizons: tuple[int, ...] = ()  # steps for which floors ship, ascending; none: the horizon alone
     restart_margin: float | None = None  # chaotic environments: replays that end nearer than this are restarted
+    hidden: tuple[str, ...] = ()  # a name for each number of the hidden state that a cut carries
+    # what real errors depend on, each with tolerances of its own; in those that are `unsettled` the hidden state before
+    # the action is not known, and the verdict at the noise floor stays open between its tolerance and that of the first
+    situations: tuple[str, ...] = ("settled",)
+    unsettled: tuple[str, ...] = ("unsettled",)
     batch_transitions: int = 65_536  # handed to the adapter at once; small enough for a cache or a pool of threads
     batches_at_once: int = 1  # how many of them are worth checking in threads of their own
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError
-from qualcheck.types import AnyArray, IntArray
+from qualcheck.types import AnyArray, FloatArray, IntArray
 
 ROW_GROUP = 65_536  # rows; fixed, so that the bytes do not depend on how the run was batched
 
@@ -73,6 +73,10 @@ ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
     "flags": pa.list_(pa.string()),
 }
 
+HIDDEN_FILE = "hidden.parquet"  # of environments whose rows hide something: one row a transition
+
+HIDDEN_NAMES = b"qualcheck.hidden"  # the names of its numbers, in its metadata
+
 UNITS: dict[str, str] = {
     "tc_error": "exact grade: number of wrong fields; else tolerances",
     "tc_scaled": "standard deviations of the real one-step change",
@@ -109,7 +113,8 @@ class TableWriter:
     def _flush(self, whole: bool) -> None:
         table = pa.concat_tables(self._pending)
         if self._writer is None:
-            text = [f.name for f in table.schema if not pa.types.is_floating(f.type)]
+            numbers = (pa.types.is_floating, pa.types.is_fixed_size_list)
+            text = [f.name for f in table.schema if not any(kind(f.type) for kind in numbers)]
             self._writer = pq.ParquetWriter(
                 self._path,
                 table.schema,
@@ -170,6 +175,24 @@ class Run:
 
     def rollouts(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._read("rollouts.parquet", columns)
+
+    def hidden(self, rows: IntArray) -> FloatArray | None:
+        """Hidden state before the action of some transitions, (S,) -> (S, H); None where rows show everything."""
+        if HIDDEN_FILE not in self.manifest["results"].get("tables", {}):
+            return None
+        self._check(HIDDEN_FILE)
+        with pq.ParquetFile(self.path / HIDDEN_FILE) as file:
+            width = len(file.metadata.metadata[HIDDEN_NAMES].split())
+            state = np.full((len(rows), width), np.nan)
+            first = 0
+            for group in range(file.num_row_groups):
+                size = file.metadata.row_group(group).num_rows
+                inside = np.flatnonzero((rows >= first) & (rows < first + size))
+                if len(inside):
+                    column = file.read_row_group(group)["hidden"].combine_chunks()
+                    state[inside] = column.flatten().to_numpy().reshape(-1, width)[rows[inside] - first]
+                first += size
+        return state
 
     def _read(self, name: str, columns: Sequence[str] | None) -> pa.Table:
         key = (name, tuple(columns or ()))

@@ -1,7 +1,8 @@
 """The arrays every stage passes on.
 
 Shape legend, used in every shape comment of the project:
-N rollouts, M transitions, R rows, O observation columns, A action columns, K seedings, G sub-goals.
+N rollouts, M transitions, R rows, O observation columns, A action columns, K seedings, G sub-goals, H hidden
+numbers.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Rollouts:
     goal: list[AnyArray | None] | None = None  # (N,) goal arrays of files that have them
     is_reset: BoolArray | None = None  # (N,) True where the piece starts at a reset; None: unknown
     reset_obs: AnyArray | None = None  # (N, O) row 0 of the episode; differs from the first row of a cut
+    hidden: FloatArray | None = None  # (N, H) hidden state before the first action of a cut, NaN where unknown
     break_at: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # (B,) transition index
     break_obs: AnyArray | None = None  # (B, O)
     origin: list[str] | None = None  # (N,) name of the file each rollout first came from, where this file says it
@@ -152,11 +154,15 @@ class Trajectory:
 class Replay:
     """What the simulator makes of every recorded row, one candidate per seeding of the hidden state."""
 
-    candidates: AnyArray  # (K, M, O) simulated end rows; float64, or the exact dtype of an exact environment
+    candidates: AnyArray  # (K, M, O) simulated end rows; float64, or the exact dtype of an exact environment;
+    # NaN where a seeding other than the first was not tried
     seedings: tuple[str, ...]  # (K,) names, e.g. "exact", "carried", "previous", "rest"
     code: IntArray  # (M,) 0 = replayed, else an index into EnvSpec.codes saying why not
     simulator_steps: int  # steps the simulator really executed
     as_recorded: BoolArray | None = None  # (M,) transitions known to end exactly as they are recorded
+    situation: IntArray | None = None  # (M,) index into EnvSpec.situations; None: the first throughout
+    hidden: FloatArray | None = None  # (M, H) hidden state before each action; put into Rollouts.hidden of a cut, it
+    # makes the replay of the cut equal to this one
 
 
 @dataclass(frozen=True)
@@ -187,6 +193,7 @@ class GoalRows:
     share: FloatArray  # share of the task's sub-goals that hold on the row (latched where the task latches);
     # NaN where the goal cannot be judged: no task, or a history that the rows do not show
     margin: FloatArray | None = None  # (N,) how far each rollout is from another verdict; chaotic environments
+    judges_action: BoolArray | None = None  # (N,) goals met by an action itself, which no replay can refute
 
 
 @dataclass(frozen=True)

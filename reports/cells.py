@@ -17,6 +17,7 @@ from qualcheck.types import AnyArray, BoolArray, IntArray
 
 LEVELS = ("real", "rephrase", "easy", "hard")  # the order of the benchmark; any other text follows
 TOP_RULES = 10
+NOT_APPLICABLE = "not applicable: the goal judges the action itself"
 SAME_REASON = {"consistency": "goal_consistency", "consistency_replayed": "goal_consistency_replayed"}
 
 Cell = dict[str, Any]
@@ -173,6 +174,8 @@ def _explain(cell: Cell) -> None:
         if name == "fabrication":
             claimed = (cell["goal_consistency"] or {}).get("value")
             text = "no replay has a verdict" if claimed else "no rollout reaches its goal in the imagined rows"
+            if cell["goal_is_action"] == cell["n_rollouts"]:
+                text = NOT_APPLICABLE
         elif name == "ladder":
             text = "exact environment: every tolerance is 0" if cell["grade"] == "exact" else "nothing verified"
         elif name == "skill_median":
@@ -240,6 +243,8 @@ def _add_control(cell: Cell, controls: list[dict[str, Any]], tasks: set[str]) ->
     cell["fabrication_control"] = control["fabrication"]
     if control["fabrication"] is None:
         reason = "no real rollout of these tasks reaches its goal with a known replay"
+        if control["goal_is_action"] == control["n_rollouts"]:
+            reason = NOT_APPLICABLE
         cell["fabrication_control_reason"] = cell["fabrication_excess_reason"] = reason
     elif cell["fabrication"] is None:
         cell["fabrication_excess_reason"] = cell["fabrication_reason"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from qualcheck.checks.flags import GOAL_IS_ACTION
 from qualcheck.reports import rates
 from qualcheck.reports.pool import Pool
 from qualcheck.types import AnyArray, IntArray
@@ -43,12 +44,17 @@ def per_rollout(pool: Pool) -> Counts:
     # a step into a row that no simulator takes on has tc 0 and no scaled error: wrong on every rung
     marks |= {f"ladder_{bar}": known["tc"] & (score["tc_scaled"] <= bar) for bar in LADDER}
     counts = {name: np.bincount(pool.rollout[mark], minlength=pool.n_rollouts) for name, mark in marks.items()}
-    return {**pool.number, **counts}
+    acted = np.zeros(pool.n_rollouts, bool)
+    if GOAL_IS_ACTION in pool.flag.names:
+        acted[pool.flag_rollout[pool.flag.index == pool.flag.names.index(GOAL_IS_ACTION)]] = True
+    return {**pool.number, **counts, "goal_is_action": acted}
 
 
 def control_counts(rollouts: Mapping[str, list[Any]]) -> Counts:
     """The compact control table of a manifest as arrays; null becomes NaN."""
     counts: Counts = {name: np.array(rollouts[name], np.float64) for name in CONTROL_COLUMNS if name != "cluster"}
+    acted = rollouts.get("goal_is_action", [False] * len(rollouts["length"]))
+    counts["goal_is_action"] = np.array(acted, bool)
     # as integers: a hash of 64 bits does not survive float64
     return {**counts, "cluster": np.array(rollouts["cluster"], np.int64), "task": np.array(rollouts["task"], object)}
 
@@ -60,7 +66,8 @@ def pick(counts: Counts, rows: AnyArray) -> Counts:
 def core(counts: Counts) -> Metrics:
     """What a cell and its control both have; None where nothing was verified."""
     imagined, replayed = counts["gc_imagined"], rates.decided(counts["gc_replayed"])
-    claims = imagined == 1
+    applies = ~counts["goal_is_action"]
+    claims = (imagined == 1) & applies
     length, cluster = counts["length"], counts["cluster"]
     return {
         "n_rollouts": len(length),
@@ -69,7 +76,8 @@ def core(counts: Counts) -> Metrics:
         "goal_consistency": rates.of_verdicts(imagined),
         "goal_consistency_released": rates.of_verdicts(counts["gc_imagined_released"]),
         "goal_consistency_replayed": rates.of_verdicts(replayed),
-        "goal_matrix": goal_matrix(imagined, replayed),
+        "goal_matrix": goal_matrix(imagined[applies], replayed[applies]),
+        "goal_is_action": int((~applies).sum()),
         "fabrication": rates.of_verdicts(1 - replayed[claims]),
         "transition_correctness": rates.of_clusters(counts["tc_pass"], counts["tc_n"], length, cluster),
         "transition_correctness_rollout": whole(counts["tc_pass"], counts["tc_n"], length),

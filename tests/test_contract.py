@@ -239,9 +239,14 @@ class ForgetsTheHiddenVelocityInOpenLoop:
         return played
 
 
+class ForgetsTheHiddenStateOfACut:
+    def replay(self, rollouts):
+        return super().replay(replace(rollouts, hidden=None))
+
+
 class SimulatesInAnotherWorld:
-    def referee(self, obs, action, seed=0):
-        end, code = super().referee(obs, action, seed)
+    def referee(self, obs, action, seed=0, hidden=None):
+        end, code = super().referee(obs, action, seed, hidden)
         return end + 0.01, code
 
 
@@ -352,6 +357,7 @@ MUTANTS: list[tuple[type, str]] = [
     (ClaimsThatAllRollsOutAsRecorded, "shortcuts_are_true"),
     (ForgetsWhereTheReplayIsApart, "shortcuts_are_true"),
     (SimulatesInAnotherWorld, "referee_agrees_with_replay"),
+    (ForgetsTheHiddenStateOfACut, "hidden_state_restores_a_cut"),
     (DeclaresARuleTwice, "spec_is_consistent"),
     (FindsEverythingLegal, "rules_are_evaluated"),
     (ForgetsASoftRule, "rules_are_evaluated"),
@@ -373,6 +379,7 @@ TOY_ONLY = {
     "RoundsItsInput",
     "GivesCandidatesInSinglePrecision",
     "ForgetsTheHiddenVelocity",
+    "ForgetsTheHiddenStateOfACut",
     "NeverReportsCodes",  # BabyAI's replay does not ask its own takeable
 }
 CASES = [

@@ -135,6 +135,19 @@ class BabyAI:
             self._latest = _Latest(weakref.ref(rollouts), Stepped(rollouts))
         return self._latest.stepped
 
+    @property
+    def family(self) -> str:
+        return ""
+
+    def families(self) -> tuple[str, ...]:
+        return ()
+
+    def with_family(self, name: str) -> BabyAI:  # noqa: ARG002  there is one simulator
+        return self
+
+    def recognise(self, rollouts: Rollouts) -> tuple[str, str]:  # noqa: ARG002
+        return "", ""
+
     def takeable(self, obs: AnyArray) -> IntArray:
         return kernel.takeable(decoded(obs))
 
@@ -240,7 +253,13 @@ class BabyAI:
     def reward(self, rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
         return reward.recompute(rollouts, placements, which)
 
-    def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:  # noqa: ARG002  # exact
+    def referee(
+        self,
+        obs: AnyArray,
+        action: AnyArray,
+        seed: int = 0,  # noqa: ARG002  # exact
+        hidden: FloatArray | None = None,  # noqa: ARG002  # rows show the whole state
+    ) -> tuple[AnyArray, IntArray]:
         from qualcheck.envs.babyai import simulator
 
         return simulator.referee(obs, action)

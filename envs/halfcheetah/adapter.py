@@ -104,6 +104,19 @@ class HalfCheetah:
         self._latest = (weakref.ref(rollouts), stepped)
         return stepped
 
+    @property
+    def family(self) -> str:
+        return ""
+
+    def families(self) -> tuple[str, ...]:
+        return ()
+
+    def with_family(self, name: str) -> HalfCheetah:  # noqa: ARG002  there is one simulator
+        return self
+
+    def recognise(self, rollouts: Rollouts) -> tuple[str, str]:  # noqa: ARG002
+        return "", ""
+
     def takeable(self, obs: AnyArray) -> IntArray:
         return layout.takeable(obs)
 
@@ -197,7 +210,13 @@ class HalfCheetah:
             return reward.recompute(rollouts, rollouts.end_obs[:, 0].astype(np.float64), placements, which)
         return reward.recompute(rollouts, self._stepped(rollouts).moved, placements, which)
 
-    def referee(self, obs: AnyArray, action: AnyArray, seed: int = 0) -> tuple[AnyArray, IntArray]:  # noqa: ARG002  # exact
+    def referee(
+        self,
+        obs: AnyArray,
+        action: AnyArray,
+        seed: int = 0,  # noqa: ARG002  # exact
+        hidden: FloatArray | None = None,  # noqa: ARG002  # rows show the whole state
+    ) -> tuple[AnyArray, IntArray]:
         from qualcheck.envs.halfcheetah import simulator  # not at the top: gymnasium's environment is slow to import
 
         return simulator.referee(obs, action)

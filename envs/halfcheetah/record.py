@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from qualcheck.envs.halfcheetah import experts, goals, reward, text
@@ -9,6 +12,18 @@ from qualcheck.envs.halfcheetah.dynamics import Dynamics
 from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, BENCHMARK_SIZE, HORIZON
 from qualcheck.envs.halfcheetah.reset import sample_states
 from qualcheck.types import BoolArray, Rollouts
+
+SEEDS = {"fit": 1001, "control": 1002}
+NOISE, RANDOM_SHARE = 0.1, 0.15
+
+
+def recordings(purpose: str, each: int, family: str = "") -> Iterator[Rollouts]:  # noqa: ARG001  # one simulator
+    """`each` real rollouts of every task, level by level; purpose "fit" or "control" names the seed."""
+    rng = np.random.default_rng(SEEDS[purpose])
+    for level, tasks in goals.TASKS.items():
+        for task in tasks:
+            rollouts = record(task, each, rng, NOISE, RANDOM_SHARE)
+            yield replace(rollouts, level=[level] * rollouts.n_rollouts)
 
 
 def record(

@@ -31,6 +31,9 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctne
     exact: tc = 1 iff no field differs. strict: tc = 1 iff the joint error is within the calibrated tolerance.
     scaled:S: tc = 1 iff every column is within S standard deviations of its real one-step change.
 
+    Where the hidden state before the action is not known, the strict verdict is 1 within the tolerance of a known one,
+    0 beyond what real data show in the same situation, and open in between (code `hidden_state_open`).
+
     Into a row that no simulator can take on tc is 0 with that row's code; out of one it is NaN. Without tolerances
     learnt from real data, an environment that is not exact has tc NaN, code `no_calibration`.
     """
@@ -48,12 +51,17 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctne
         code.set(verifiable, "no_calibration")
         verifiable = np.zeros_like(verifiable)
     taken = batch.end_code == 0
-    strict = taken & (gap.error <= (0 if spec.exact else 1))
-    judged = strict if grade.limit is None else taken & (gap.scaled <= grade.limit)
+    strict = taken & (gap.floor <= (0 if spec.exact else 1))
+    decided = verifiable & (strict | ~taken | (gap.error > (0 if spec.exact else 1)))
+    if grade.limit is None:
+        code.set(verifiable & ~decided, "hidden_state_open")
+        verifiable, judged = decided, strict
+    else:
+        judged = taken & (gap.scaled <= grade.limit)
     wrong = verifiable & ~judged
     code.set_from(wrong & ~taken, batch.end_code, spec.codes)
     _name_blocks(code, wrong, _failed(gap, grade, scale))
-    return Correctness(_verdict(judged, verifiable), _verdict(strict, verifiable), code, seeding, gap)
+    return Correctness(_verdict(judged, verifiable), _verdict(strict, decided), code, seeding, gap)
 
 
 def _verdict(passed: BoolArray, verifiable: BoolArray) -> FloatArray:
@@ -66,7 +74,7 @@ def _failed(gap: Residual, grade: Grade, scale: Scale | None) -> dict[str, BoolA
         return {name: values > grade.limit for name, values in gap.block_scaled.items()}
     if scale is None:
         return {name: values > 0 for name, values in gap.blocks.items()}
-    return {name: values > scale.median[name] * scale.tolerance for name, values in gap.blocks.items()}
+    return {name: values > scale.noise.limit(name) for name, values in gap.blocks.items()}
 
 
 def _name_blocks(code: Codes, wrong: BoolArray, failed: dict[str, BoolArray]) -> None:

@@ -9,7 +9,18 @@ from qualcheck.checks.goals import GoalScores
 from qualcheck.checks.reward import RewardScores
 from qualcheck.types import BoolArray
 
-DEFECTS = ("mask_hole", "mask_value", "non_finite", "chain_break", "count_mismatch", "empty", "bad_action")
+GOAL_IS_ACTION = "goal_is_the_action"  # imagined and replayed goal are one: the matrix does not apply
+DEFECTS = (
+    "mask_hole",
+    "mask_value",
+    "non_finite",
+    "chain_break",
+    "count_mismatch",
+    "terminal_late",
+    "goal_changes",
+    "empty",
+    "bad_action",
+)
 
 
 def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int) -> dict[str, BoolArray]:
@@ -35,6 +46,7 @@ def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int)
     found["rows_after_success"] = batch.per_rollout_sum(goals.end_intended & inner) > 0
     found["reward_shift"] = reward.shifted
     found["final_row_simulated"] = goals.simulated_final
+    found[GOAL_IS_ACTION] = goals.judges_action
     for name in ("timeout_as_terminal", "terminal_without_goal", "rows_after_success", "reward_shift"):
         if name in found:
             found[name] = found[name] & ~batch.defective

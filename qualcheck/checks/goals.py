@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class GoalScores:
     end_intended: BoolArray  # (M,) goal true on the end row as imagined
     end_released: BoolArray  # (M,)
     simulated_final: BoolArray  # (N,) the last row was not in the file and was simulated
+    judges_action: BoolArray  # (N,) the goal is met by an action itself, which no replay can refute
     divergence: IntArray  # (N,) first step at which the open-loop replay leaves the imagined rows, -1 if none
 
 
@@ -93,6 +94,7 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts)
         end_intended=_ends(batch, imagined, claims.intended),
         end_released=_ends(batch, imagined, claims.released),
         simulated_final=simulated,
+        judges_action=(np.zeros(len(closed), bool) if claims.judges_action is None else claims.judges_action) & ~closed,
         divergence=_divergence(batch, recorded, grade, scale),
     )
 
@@ -131,8 +133,11 @@ def _with_breaks(batch: Batch, imagined: Trajectory, claims: GoalRows) -> GoalRo
     obs[after], ok[after] = rollouts.break_obs, batch.end_code[rollouts.break_at] == 0
     told = batch.adapter.annotate(Trajectory(obs, imagined.offsets, ok), rollouts)
     other = batch.adapter.goals(told, batch.placements, batch.which)
-    return GoalRows(
-        claims.intended | other.intended, claims.released | other.released, np.fmax(claims.share, other.share)
+    return replace(
+        claims,
+        intended=claims.intended | other.intended,
+        released=claims.released | other.released,
+        share=np.fmax(claims.share, other.share),
     )
 
 
@@ -231,7 +236,7 @@ def _column_limits(batch: Batch, scale: Scale) -> FloatArray:
     """Strict tolerance of each column in its unit, (O,)."""
     limit = np.full(batch.adapter.spec.obs_size, np.inf)
     for block in batch.adapter.spec.blocks:
-        limit[list(block.columns)] = scale.median[block.name] * scale.tolerance
+        limit[list(block.columns)] = scale.noise.limit(block.name)
     return limit
 
 

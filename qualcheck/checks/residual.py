@@ -17,7 +17,8 @@ class Residual:
 
     chosen: IntArray  # (M,) candidate that counts
     blocks: dict[str, FloatArray]  # block -> error in its unit (exact: wrong fields)
-    error: FloatArray  # exact: wrong fields; else joint error / tolerance
+    error: FloatArray  # exact: wrong fields; else joint error / tolerance of the situation
+    floor: FloatArray  # the same with the tolerance of transitions out of a known hidden state
     scaled: FloatArray
     scaled_state: FloatArray
     skill: FloatArray
@@ -39,7 +40,7 @@ def exact(batch: Batch, asked: BoolArray) -> Residual:
         counts[:, ~asked] = total[~asked] = np.nan
     best = {block.name: values for block, values in zip(blocks, counts, strict=True)}
     nothing = np.full(size, np.nan, np.float32)
-    return Residual(chosen, best, total, nothing, nothing, nothing, {})
+    return Residual(chosen, best, total, total, nothing, nothing, nothing, {})
 
 
 def _wrong_fields(batch: Batch, candidate: AnyArray, asked: BoolArray) -> FloatArray:
@@ -58,32 +59,44 @@ def _wrong_fields(batch: Batch, candidate: AnyArray, asked: BoolArray) -> FloatA
 def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
     """Errors in physical units, in tolerances and in standard deviations.
 
-    joint = max over blocks of (block error / median real error of the block); error = joint / tolerance. Without a
-    scale the candidate with the smallest summed block error counts, and only the block errors are defined.
+    joint = max over blocks of (block error / median real error of the block); error = joint / tolerance, both those of
+    the seeding in the situation of the transition, and the seeding with the smallest error counts. Without a scale the
+    one with the smallest summed block error does, and only the block errors are defined.
     """
-    rollouts, replay, blocks = batch.rollouts, batch.replay, batch.adapter.spec.blocks
+    rollouts, replay, spec = batch.rollouts, batch.replay, batch.adapter.spec
+    blocks, size = spec.blocks, rollouts.n_transitions
     at = np.flatnonzero(asked)
     end = rollouts.end_obs[at].astype(np.float64)  # (D, O)
-    gaps = [np.abs(candidate[at] - end) for candidate in replay.candidates]  # K x (D, O)
-    errors = [np.stack([gap[:, block.columns].max(axis=1) for block in blocks], axis=1) for gap in gaps]  # (D, blocks)
-    unit = np.ones(len(blocks)) if scale is None else np.array([scale.median[block.name] for block in blocks])
-    total = [(error / unit).sum(axis=1) if scale is None else (error / unit).max(axis=1) for error in errors]
-    chosen = np.argmin(np.nan_to_num(np.stack(total), nan=np.inf), axis=0)  # (D,)
+    gaps = np.abs(replay.candidates[:, at] - end)  # (K, D, O)
+    errors = np.stack([gaps[:, :, block.columns].max(axis=2) for block in blocks], axis=2)  # (K, D, blocks)
+    situation = np.zeros(len(at), np.int64) if replay.situation is None else replay.situation[at]
+    names = [block.name for block in blocks]
+    if scale is None:
+        floor, error = errors.sum(axis=2), errors.sum(axis=2)
+    else:
+        floor = scale.noise.error(errors, names)  # (K, D)
+        error = floor.copy()
+        for number, name in enumerate(spec.situations):
+            inside = situation == number
+            if number and inside.any():
+                error[:, inside] = scale.errors(errors[:, inside], names, name, replay.seedings)
+                if name not in spec.unsettled:
+                    floor[:, inside] = error[:, inside]
+    chosen = np.argmin(np.nan_to_num(error, nan=np.inf), axis=0)  # (D,)
     pick = np.arange(len(at))
-    error, gap = np.stack(errors)[chosen, pick], np.stack(gaps)[chosen, pick]
-    simulated = replay.candidates[chosen, at]
+    gap, simulated = gaps[chosen, pick], replay.candidates[chosen, at]
 
     def full(values: AnyArray) -> FloatArray:
-        spread = np.full(rollouts.n_transitions, np.nan, np.float32)
+        spread = np.full(size, np.nan, np.float32)
         spread[at] = values
         return spread
 
-    by_block = {block.name: full(error[:, number]) for number, block in enumerate(blocks)}
-    everywhere = np.zeros(rollouts.n_transitions, np.int64)
+    by_block = {name: full(errors[chosen, pick, number]) for number, name in enumerate(names)}
+    everywhere = np.zeros(size, np.int64)
     everywhere[at] = chosen
     if scale is None:
-        nothing = np.full(rollouts.n_transitions, np.nan, np.float32)
-        return Residual(everywhere, by_block, nothing, nothing, nothing, nothing, {})
+        nothing = np.full(size, np.nan, np.float32)
+        return Residual(everywhere, by_block, nothing, nothing, nothing, nothing, nothing, {})
     in_change, in_state = _over(gap, scale.std_change), _over(gap, scale.std_state)
     change = _over(np.abs(simulated - rollouts.start_obs[at].astype(np.float64)), scale.std_change)
     length, moved = np.sqrt((in_change**2).sum(axis=1)), np.sqrt((change**2).sum(axis=1))
@@ -92,7 +105,8 @@ def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
     return Residual(
         everywhere,
         by_block,
-        full(np.stack(total)[chosen, pick] / scale.tolerance),
+        full(error[chosen, pick]),
+        full(np.nan_to_num(floor, nan=np.inf).min(axis=0)),
         full(in_change.max(axis=1)),
         full(in_state.max(axis=1)),
         full(skill),

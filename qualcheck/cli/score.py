@@ -36,6 +36,9 @@ def score(
     restarts: Annotated[
         int, typer.Option(metavar="K", help="Replays from shaken starts where a chaotic one ends near a threshold.")
     ] = 8,
+    family: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Simulator family of the rollouts. Default: recognised.")
+    ] = None,
     grade: Annotated[str | None, typer.Option(help="exact, strict or scaled:S. Default: the judging grade.")] = None,
     start: Annotated[str, typer.Option(help="Rollouts start at a reset, anywhere (any), or as the file says.")] = (
         "auto"
@@ -69,6 +72,7 @@ def score(
         "encodings": str(encodings) if encodings else None,
         "obs_mean": str(obs_mean) if obs_mean else None,
         "obs_std": str(obs_std) if obs_std else None,
+        "family": family,
         "grade": grade,
         "task": task,
         "restarts": restarts,

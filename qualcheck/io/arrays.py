@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import DataError
+from qualcheck.io import goals
 from qualcheck.io.canonical_types import int32
 from qualcheck.io.instructions import TextLists, first_strings
 from qualcheck.io.layouts import choose, takes
@@ -20,6 +21,7 @@ TERMINAL_KEYS = ("terminals", "terminal")
 TRUNCATED_KEYS = ("truncations", "truncated", "timeouts")
 GOAL_KEYS = ("goals", "goal")
 START_KEY, STEP_KEY, RESET_KEY = "qualcheck_start", "qualcheck_source_step", "qualcheck_reset_obs"
+HIDDEN_KEY = "qualcheck_hidden"  # hidden state of a cut before its first action
 SOURCE_KEY, ROLLOUT_KEY = "qualcheck_source", "qualcheck_source_rollout"
 FLAGS_KEY, DEFECT_KEY = "qualcheck_flags", "qualcheck_defect"  # what the arrays themselves do not show
 TEXT_OWN = (START_KEY, SOURCE_KEY, FLAGS_KEY, DEFECT_KEY)
@@ -58,7 +60,7 @@ class PaddedArrays:
         self.truncated = self._per_step(TRUNCATED_KEYS)
         self.masks = self._per_step(MASK_KEYS, also=steps + 1 if self.final_row else None)
         self.instructions = self._instruction_list()
-        self.goals = self._goal_array()
+        self.goals = self._goal_values()  # one entry a rollout, see `goals.goal_row`
         self.own = self._own_arrays()
         self.row_dtype = self._row_dtype()
         self.extra_step: dict[str, AnyArray] = {}
@@ -145,18 +147,14 @@ class PaddedArrays:
             raise self.broken("instructions", found, "a list or array of text", "One entry for each rollout")
         return value
 
-    def _goal_array(self) -> AnyArray | None:
-        for key in GOAL_KEYS:
-            value = self.raw.get(key)
-            if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
-                continue
-            if value.ndim == 2:
-                self._used.add(key)
-                return value
-            if value.ndim == 3 and value.shape[1]:
-                first: AnyArray = value[:, 0]  # repeated for every step
-                return first
-        return None
+    def _goal_values(self) -> Any:
+        key = next((key for key in GOAL_KEYS if goals.held(self.raw.get(key))), None)
+        if key is None:
+            return None
+        value = self.raw[key]
+        if getattr(value, "ndim", 0) == 2:  # what stands once a step or in a list also travels on as it is
+            self._used.add(key)
+        return value
 
     def _own_arrays(self) -> dict[str, AnyArray]:
         """What `qualcheck filter` and `convert` say of each rollout beside its arrays."""
@@ -166,6 +164,7 @@ class PaddedArrays:
         if SOURCE_KEY in self.raw:  # a place means nothing without the file it is in
             shapes[ROLLOUT_KEY] = (n,)
         shapes[RESET_KEY] = (n, self.spec.obs_size)
+        shapes[HIDDEN_KEY] = (n, len(self.spec.hidden))
         for key, shape in shapes.items():
             if key not in self.raw:
                 continue

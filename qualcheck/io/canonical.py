@@ -329,6 +329,10 @@ class CanonicalWriter:
             full["reset_obs"] = sparse_vectors(r.reset_obs[started], r.offsets[started], r.n_transitions)
             alone = lone[cut[lone]]
             empty["reset_obs"] = sparse_vectors(r.reset_obs[alone], np.searchsorted(lone, alone), len(lone))
+        if r.hidden is not None and r.hidden.shape[1]:
+            known = np.flatnonzero(~np.isnan(r.hidden).all(axis=1) & (r.length > 0))
+            full["hidden"] = sparse_vectors(r.hidden[known].astype(np.float64), r.offsets[known], r.n_transitions)
+            empty["hidden"] = pa.nulls(len(lone), full["hidden"].type)
 
 
 def _one_dtype(r: Rollouts) -> Rollouts:

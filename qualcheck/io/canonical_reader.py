@@ -15,7 +15,16 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.io.canonical import SCHEMA
-from qualcheck.io.canonical_types import NEEDED, check_names, choose_rows, converted, int32, row_dtype, usual_schema
+from qualcheck.io.canonical_types import (
+    HIDDEN,
+    NEEDED,
+    check_names,
+    choose_rows,
+    converted,
+    int32,
+    row_dtype,
+    usual_schema,
+)
 from qualcheck.io.columns import (
     DTYPE,
     KNOWN,
@@ -31,7 +40,7 @@ from qualcheck.io.columns import (
 from qualcheck.io.gather import batch_bounds, non_finite_rollouts, row_flags
 from qualcheck.io.mapped import mapped_parquet
 from qualcheck.spec import EnvSpec
-from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Rollouts
 
 # what numpy, Arrow and json raise on values that are not what the file says of them
 _ODD = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, pa.ArrowException)
@@ -278,6 +287,7 @@ class CanonicalSource:
             goal=self._goals(column, first),
             is_reset=np.array([start == "reset" for start in starts]) if any(starts) else None,
             reset_obs=self._reset_rows(column, first, obs, has_final, offsets),
+            hidden=self._hidden(column, first),
             break_at=breaks,
             break_obs=break_obs,
             origin=[name or "" for name in origin] if any(origin) else None,
@@ -375,6 +385,14 @@ class CanonicalSource:
         reset[rows > 0] = obs[begins[rows > 0]]  # a piece that starts at a reset is its own context
         reset[shown(cells)] = matrix(cells, self.spec.obs_size)
         return reset
+
+    def _hidden(self, column: dict[str, pa.Array], first: pa.Array) -> FloatArray | None:
+        if HIDDEN not in column or not self.spec.hidden:
+            return None
+        cells = column[HIDDEN].take(first)
+        state = np.full((len(first), len(self.spec.hidden)), np.nan)
+        state[shown(cells)] = matrix(cells, len(self.spec.hidden))
+        return state
 
     def _code_rows(self, column: dict[str, pa.Array], first: pa.Array) -> AnyArray | None:
         if "code" not in column or self.codes is None:

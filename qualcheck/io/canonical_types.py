@@ -17,6 +17,7 @@ from qualcheck.types import IntArray
 
 NEEDED = ("rollout", "step", "obs", "action")
 ROWS = ("obs", "next_obs", "reset_obs")
+HIDDEN = "hidden"
 TEXTS = ("instruction", "task", "level", "generator", "source", "start", "flags", "defect")
 PLACES = ("rollout", "step", "source_rollout", "source_step", "code")
 STEPS = ("reward", "terminal", "truncated")
@@ -58,7 +59,7 @@ def usual_schema(path: Path, schema: pa.Schema, spec: EnvSpec) -> pa.Schema:
     fields = []
     for field in schema:
         name, kind = field.name, field.type
-        if pa.types.is_null(kind) and name not in NEEDED and name in (*ROWS, *TEXTS, *PLACES, *STEPS):
+        if pa.types.is_null(kind) and name not in NEEDED and name in (*ROWS, HIDDEN, *TEXTS, *PLACES, *STEPS):
             continue
         fields.append(field.with_type(_usual(path, name, kind, spec)))
     return pa.schema(fields, schema.metadata)
@@ -76,8 +77,8 @@ def _usual(path: Path, name: str, kind: pa.DataType, spec: EnvSpec) -> pa.DataTy
     elif name in STEPS:
         if not is_number(kind) and not pa.types.is_boolean(kind):
             raise _other(path, name, kind, "one number a transition")
-    elif name in ROWS or name == "action":
-        width = spec.action.size if name == "action" else spec.obs_size
+    elif name in (*ROWS, HIDDEN, "action"):
+        width = {"action": spec.action.size, HIDDEN: len(spec.hidden)}.get(name, spec.obs_size)
         if _is_list(kind) and is_number(kind.value_type):
             return pa.list_(kind.value_type, width)
         vectors = pa.types.is_fixed_size_list(kind) and is_number(kind.value_type)
@@ -181,6 +182,12 @@ def choose_rows(path: Path, schema: pa.Schema, file: pq.ParquetFile, specs: Sequ
         kind = schema.field(name).type if name in schema.names else pa.null()
         if pa.types.is_fixed_size_list(kind) and kind.list_size != spec.obs_size:
             raise DataError(f"{path}: column {name!r} is {kind}; expected {spec.obs_size} numbers a cell, as in obs")
+    kind = schema.field(HIDDEN).type if HIDDEN in schema.names else pa.null()
+    if pa.types.is_fixed_size_list(kind) and kind.list_size != len(spec.hidden):
+        raise DataError(
+            f"{path}: column {HIDDEN!r} is {kind}; {spec.id} hides {len(spec.hidden)} numbers. Another version wrote "
+            "it: filter again"
+        )
     return spec
 
 

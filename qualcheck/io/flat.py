@@ -10,12 +10,22 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import DataError, UsageError
-from qualcheck.io.gather import any_in, as_float64, bad_actions, batch_bounds, differing_rows, non_finite_rollouts
+from qualcheck.io.gather import (
+    any_in,
+    as_float64,
+    bad_actions,
+    batch_bounds,
+    differing_rows,
+    non_finite_rollouts,
+    whole_numbers,
+)
 from qualcheck.io.instructions import first_strings
 from qualcheck.io.last_action import LastAction, finding, settle
 from qualcheck.io.layouts import choose, takes
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
+
+TOLD = ("reward_count", "terminal_late", "goal_changes")  # flags worth a line to the user
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,10 @@ class FlatSource:
         self.n_transitions = int(self._length.sum())
         self.longest = int(self._length.max(initial=0))
         self.findings += finding(self.last_action, last_action_flag, self.metadata)
+        for name in TOLD:
+            count = int(columns.flags.get(name, np.zeros(0, bool)).sum())
+            if count:
+                self.findings.append(f"{count} rollouts flagged {name}")
 
     def keys(self) -> dict[str, Any]:
         """The file's top-level values as stored."""
@@ -107,7 +121,8 @@ class FlatSource:
                 f"{spec.id}. Is --env right?"
             )
         if spec.action.kind == "discrete":
-            return action.reshape(-1)
+            flat = action.reshape(-1)
+            return flat.astype(np.int64) if flat.dtype.kind == "f" and whole_numbers(flat) else flat
         return action.reshape(-1, spec.action.size)
 
     def _check_rows(self, rows: AnyArray | None, name: str) -> None:

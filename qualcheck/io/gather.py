@@ -74,6 +74,12 @@ def bad_actions(action: AnyArray, spec: ActionSpec) -> BoolArray:
     return bad
 
 
+def whole_numbers(action: AnyArray) -> bool:
+    """Whether every number is one that int64 holds exactly."""
+    with np.errstate(invalid="ignore"):
+        return bool(((np.abs(action) < 2**53) & (action == np.floor(action))).all())
+
+
 def any_in(places: IntArray, bounds: IntArray) -> BoolArray:
     """Which of the intervals between `bounds`, (N+1,), hold one of the sorted `places`; (N,)."""
     return np.diff(np.searchsorted(places, bounds)) > 0

@@ -20,17 +20,18 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.filters.pieces import Pieces
-from qualcheck.io.arrays import DEFECT_KEY, FLAGS_KEY, SOURCE_KEY
+from qualcheck.io.arrays import DEFECT_KEY, FLAGS_KEY, HIDDEN_KEY, SOURCE_KEY
 from qualcheck.io.instructions import first_strings
 from qualcheck.io.mapped import mapped_parquet
 from qualcheck.io.source import Source
 from qualcheck.io.write_npy import write_npy
-from qualcheck.types import AnyArray, BoolArray, IntArray
+from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 CUTOFFS_KEY = "qualcheck_filter"
-ALIGNED = ("instructions", "goals", "actions", "rewards", "masks", "action_masks", "terminals", "next_observations")
-TEXTS = ("instructions", "goals", "task_str")
+GOALS = ("goals", "goal")
 MASKS = ("masks", "action_masks")
+TEXTS = ("instructions", *GOALS, "task_str")
+ALIGNED = ("instructions", *GOALS, "actions", "rewards", *MASKS, "terminals", "next_observations")
 ENDS = ("terminals", "terminal", "dones", "done")
 TIMEOUTS = ("truncated", "truncations", "timeouts", "timeout")
 BATCH = 65_536  # transitions
@@ -49,7 +50,9 @@ class _Layout:
     filler: bool  # the file ends every rollout with a row whose action was never executed
 
 
-def write_like_input(source: Source, pieces: Pieces, path: Path, tag: Mapping[str, str]) -> None:
+def write_like_input(
+    source: Source, pieces: Pieces, path: Path, tag: Mapping[str, str], hidden: FloatArray | None = None
+) -> None:
     """Write the pieces as a file of the source's own layout.
 
     A file without `next_observations` whose last actions were executed shows no row after them. A piece that ends
@@ -61,11 +64,14 @@ def write_like_input(source: Source, pieces: Pieces, path: Path, tag: Mapping[st
         pieces: what to keep, rollouts counted within the source.
         path: file to create; not renamed, so the caller stages it.
         tag: texts to add as values of the whole file.
+        hidden: (P, H) hidden state that each piece starts with, NaN at a reset; None where rows show everything.
 
     Raises:
         UsageError: the layout cannot hold the pieces.
     """
     own = _ownership(source, pieces)
+    if hidden is not None and not np.isnan(hidden).all():
+        own[HIDDEN_KEY] = hidden
     layout = _layout(source, pieces, own.pop("length"))
     extra: dict[str, Any] = dict(tag)
     if source.last_action != "none":

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import UsageError
+from qualcheck.io import goals
 from qualcheck.io.arrays import (
     DEFECT_KEY,
     FLAGS_KEY,
+    HIDDEN_KEY,
     RESET_KEY,
     ROLLOUT_KEY,
     SOURCE_KEY,
@@ -29,9 +31,11 @@ from qualcheck.io.gather import (
     differing_rows,
     non_finite_rollouts,
     rows_of,
+    whole_numbers,
 )
 from qualcheck.io.instructions import TextLists, first_strings
 from qualcheck.io.last_action import LastAction, finding, settle
+from qualcheck.io.terminals import late_in_padding
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
@@ -82,6 +86,7 @@ class PaddedSource:
         self.n_rollouts = self._arrays.n_rollouts
         self.findings: list[str] = []
         self._layout = self._lay_out()
+        self._whole_actions = self._stored_as_floats()
         self.n_transitions = int(self._layout.length.sum())
         self.longest = int(self._layout.length.max(initial=0))
         self._describe()
@@ -112,6 +117,8 @@ class PaddedSource:
         length = np.maximum(valid - 1, 0) if rows_masked or self.last_action == "filler" else valid
         has_final = (valid > 0) & (self.last_action != "executed")
         flags["empty"] = length == 0
+        flags["terminal_late"] = late_in_padding(self._arrays.terminals, length if rows_masked else valid) & ~hole
+        flags["goal_changes"] = goals.changing(self._arrays.goals, length)
         defect[valid == 0] = "empty"
         defect[odd] = "mask_value"
         defect[hole] = "mask_hole"
@@ -144,6 +151,14 @@ class PaddedSource:
                 mask[: len(given)] = given > 0
         return mask, odd
 
+    def _stored_as_floats(self) -> bool:
+        """Whether discrete actions are whole numbers in a float dtype, on every valid row."""
+        actions, mask = self._arrays.actions, self._layout.mask
+        if self.spec.action.kind != "discrete" or actions.dtype.kind != "f":
+            return False
+        n, steps = min(len(actions), len(mask)), actions.shape[1]
+        return whole_numbers(actions[:n][mask[:n, :steps]])
+
     def _decide(self, valid: IntArray, last: IntArray) -> LastAction:
         rewards = self._arrays.rewards
         if self._arrays.next_obs is not None or self._arrays.final_row:
@@ -166,7 +181,7 @@ class PaddedSource:
         for key, count in counts.items():
             if count != n:
                 self.findings.append(f"{key} hold {count} rollouts, observations {n}: the common part is scored")
-        for name in ("mask_hole", "mask_value", "empty"):
+        for name in ("mask_hole", "mask_value", "empty", "terminal_late", "goal_changes"):
             count = int(layout.flags[name].sum())
             if count:
                 self.findings.append(f"{count} rollouts flagged {name}")
@@ -206,6 +221,7 @@ class PaddedSource:
         taken = self._transition_places(at_step, layout.valid[begin:end], length)  # (M,) places in (n * T)
         obs = self._rows(begin, end, shown, width, taken, offsets, row_offsets, has_final)
         action = rows_of(self._arrays.actions[begin:end], taken)
+        action = action.astype(np.int64) if self._whole_actions else action
         reward = self._flat(self._arrays.rewards, begin, end, taken)
 
         flags = {name: flag[begin:end] for name, flag in layout.flags.items()}
@@ -224,6 +240,7 @@ class PaddedSource:
         for name, flag in told.items():
             flags[name] = flags.get(name, flag) | flag
         own = {name: value[begin:end] for name, value in self._arrays.own.items()}
+        hidden = own.get(HIDDEN_KEY)
         start, since, reset = own.get(START_KEY), own.get(STEP_KEY), own.get(RESET_KEY)
         return Rollouts(
             obs=obs,
@@ -239,6 +256,7 @@ class PaddedSource:
             truncated=None if truncated is None else truncated > 0,
             goal=self._goal_rows(begin, end),
             is_reset=None if start is None else start == "reset",
+            hidden=None if hidden is None else hidden.astype(np.float64),
             reset_obs=None if reset is None else np.ascontiguousarray(reset).astype(obs.dtype),
             break_at=break_at,
             break_obs=break_obs,
@@ -319,8 +337,8 @@ class PaddedSource:
     def _goal_rows(self, begin: int, end: int) -> list[AnyArray | None] | None:
         if self._arrays.goals is None:
             return None
-        goals: list[AnyArray | None] = list(self._arrays.goals[begin:end])
-        return goals + [None] * (end - begin - len(goals))
+        rows = [goals.goal_row(value) for value in self._arrays.goals[begin:end]]
+        return rows + [None] * (end - begin - len(rows))
 
     def _codes(self, begin: int, end: int, flags: dict[str, BoolArray]) -> AnyArray | None:
         size = self.spec.obs_size

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qualcheck.errors import DataError
+from qualcheck.io import goals
 from qualcheck.io.arrays import GOAL_KEYS, MASK_KEYS, TERMINAL_KEYS, TRUNCATED_KEYS
 from qualcheck.io.flat import FlatColumns
+from qualcheck.io.terminals import late_in_lists
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
 # the plural of the benchmark and of D4RL, the singular of cs285, the short form of others
@@ -99,8 +103,15 @@ def from_records(path: Path, raw: Any) -> tuple[FlatColumns, dict[str, Any]]:
     for what in ("reward", "terminal", "truncated"):
         flat[what], wrong = _steps(path, records, told[what], length, padded, np.nan if what == "reward" else 0)
         short |= wrong
+        if what == "reward":
+            flags["reward_count"] = wrong
     flags["count_mismatch"], flags["mask_hole"] = short, hole
-    goals = told["goal"]
+    ends_key = told["terminal"]
+    marked = [None if ends_key is None else record.get(ends_key) for record in records]
+    flags["terminal_late"] = late_in_lists(marked, length) & ~hole
+    goal = told["goal"]
+    given = [None if goal is None else record.get(goal) for record in records]
+    flags["goal_changes"] = goals.changing(given, length)
     texts = told["instruction"]
     return FlatColumns(
         obs=np.concatenate([o[:n] for o, n in zip(obs, length, strict=True)]),
@@ -113,7 +124,7 @@ def from_records(path: Path, raw: Any) -> tuple[FlatColumns, dict[str, Any]]:
         terminal=flat["terminal"],
         truncated=flat["truncated"],
         instructions=None if texts is None else [record.get(texts) for record in records],
-        goal=None if goals is None else [_goal(record.get(goals)) for record in records],
+        goal=None if goal is None else [goals.goal_row(value) for value in given],
         flags=flags,
         extra_step=per_step,
         extra_rollout=per_rollout,
@@ -194,7 +205,7 @@ def _steps(
     parts = []
     for i, (record, n) in enumerate(zip(records, length, strict=True)):
         value = _array(path, i, record, name, 0) if record.get(name) is not None else np.zeros(0)
-        flat = value.reshape(len(value), -1)
+        flat = value.reshape(len(value), math.prod(value.shape[1:]))
         if len(flat) and flat.shape[1] != 1:
             raise DataError(f"{path}: rollout {i} has {name!r} of shape {value.shape}; expected one number a step")
         wrong[i] = len(flat) not in (n, n + 1, padded[i], padded[i] + 1)
@@ -218,12 +229,6 @@ def _sort_rest(
         else:
             per_rollout[str(name)] = values
     return per_step, per_rollout
-
-
-def _goal(value: Any) -> AnyArray | None:
-    plain = isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.ndim == 1
-    goal: AnyArray | None = value if plain else None
-    return goal
 
 
 def from_flat(path: Path, raw: Mapping[str, Any]) -> tuple[FlatColumns, dict[str, Any], list[str]]:
@@ -288,6 +293,7 @@ def from_flat(path: Path, raw: Mapping[str, Any]) -> tuple[FlatColumns, dict[str
         for name, value in rest.items()
         if isinstance(value, np.ndarray) and value.shape[:1] == (m,) and value.dtype.kind in "biufUS"
     }
+    goal, flags = _flat_goals(per_step, order, offsets)
     columns = FlatColumns(
         obs=arrays["obs"],
         action=arrays["action"],
@@ -297,10 +303,24 @@ def from_flat(path: Path, raw: Mapping[str, Any]) -> tuple[FlatColumns, dict[str
         reward=arrays.get("reward"),
         terminal=arrays.get("terminal"),
         truncated=arrays.get("truncated"),
+        goal=goal,
+        flags=flags,
         extra_step=per_step,
     )
     metadata = {name: value for name, value in rest.items() if name not in per_step}
     return columns, metadata, [f"{m:,} steps in a row, split into {len(offsets) - 1:,} rollouts {how}"]
+
+
+def _flat_goals(
+    per_step: Mapping[str, AnyArray], order: IntArray | None, offsets: IntArray
+) -> tuple[list[AnyArray | None] | None, dict[str, BoolArray]]:
+    """The goal of each rollout of flat arrays that hold one a step, (M, G), and which rollouts change theirs."""
+    key = next((key for key in GOAL_KEYS if key in per_step and per_step[key].ndim == 2), None)
+    if key is None:
+        return None, {}
+    told = per_step[key] if order is None else per_step[key][order]
+    parts = [told[begin:end] for begin, end in pairwise(offsets.tolist())]
+    return [goals.goal_row(part) for part in parts], {"goal_changes": goals.changing(parts, np.diff(offsets))}
 
 
 def _bounds(ends: BoolArray) -> IntArray:

@@ -12,6 +12,7 @@ from qualcheck.errors import UsageError
 from qualcheck.io.arrays import (
     DEFECT_KEY,
     FLAGS_KEY,
+    HIDDEN_KEY,
     MASK_KEYS,
     RESET_KEY,
     ROLLOUT_KEY,
@@ -297,6 +298,11 @@ def _told(pad: _Padder, metadata: Mapping[str, Any]) -> dict[str, Any]:
         out[START_KEY] = np.where(reset, "reset", "cut")
         if not reset.all():
             out[RESET_KEY] = np.concatenate([p.context_obs for p in parts])
+    width = max((p.hidden.shape[1] for p in parts if p.hidden is not None), default=0)
+    if width:
+        states = [np.full((p.n_rollouts, width), np.nan) if p.hidden is None else p.hidden for p in parts]
+        if not all(np.isnan(state).all() for state in states):
+            out[HIDDEN_KEY] = np.concatenate(states)
     since: IntArray = np.concatenate([p.source_step for p in parts]) if parts else np.zeros(0, np.int64)
     if since.any():
         out[STEP_KEY] = since.astype(np.int64)
