@@ -26,7 +26,7 @@ import numpy as np
 
 import qualcheck
 from qualcheck.envs.clevr import Clevr
-from qualcheck.envs.clevr.dynamics import Dynamics, make_model, state_of
+from qualcheck.envs.clevr.dynamics import make_model, state_of
 from qualcheck.envs.clevr.layout import CARRIED, DIRECTIONS, xy
 from qualcheck.envs.clevr.record import record
 from qualcheck.envs.halfcheetah.dynamics import cores
@@ -80,14 +80,18 @@ def bare_rollout(state: np.ndarray, push: np.ndarray, steps: int) -> float:
         return time.perf_counter() - began
 
 
-def plain_loop(state: np.ndarray, action: np.ndarray) -> float:
+def plain_loop(state: np.ndarray, push: np.ndarray) -> float:
     """Pushes a second."""
-    dynamics = Dynamics(threads=1)
+    model = make_model("mujoco-3")
+    data, done = mujoco.MjData(model), min(PLAIN, len(state))
     began = time.perf_counter()
-    dynamics.step_plain(state[:PLAIN], action[:PLAIN])
-    seconds = time.perf_counter() - began
-    dynamics.close()
-    return min(PLAIN, len(state)) / seconds
+    for row in range(done):
+        mujoco.mj_resetData(model, data)
+        data.qpos[:], data.qvel[:] = state[row, :37], state[row, 37:]
+        data.ctrl[:] = push[row]
+        for _ in range(SUBSTEPS):
+            mujoco.mj_step(model, data)
+    return done / (time.perf_counter() - began)
 
 
 def pushed(state: np.ndarray, action: np.ndarray) -> np.ndarray:
@@ -125,7 +129,7 @@ def main() -> None:
                 seconds, steps = end_to_end(path, Path(folder) / f"{name}-{repeat}")
                 product.append(seconds)
                 bare.append(bare_rollout(state, DIRECTIONS[action % 8], steps))
-                plain.append(plain_loop(state, action))
+                plain.append(plain_loop(state, DIRECTIONS[action % 8]))
         ours, theirs, slow = map(statistics.median, (product, bare, plain))
         n, pushes = rollouts.n_transitions, steps / SUBSTEPS
         print(f"{name}: {n:,} rows, {steps:,} mj_step calls, {cores()} threads, load {os.getloadavg()[0]:.1f}")

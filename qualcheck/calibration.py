@@ -95,6 +95,8 @@ def load(path: Path, spec: EnvSpec, family: str = "") -> Calibration:
         ) from error
     if not isinstance(content, dict) or not {"env", "columns", "storages", "std_change"} <= set(content):
         raise DataError(f"{path}: no calibration. Make one with: qualcheck calibrate REAL --env {spec.id} -o FILE")
+    if not _complete(content):
+        raise DataError(f"{path}: a calibration of another version of qualcheck. Fit it again: qualcheck calibrate.")
     if content["env"] != spec.id:
         raise DataError(
             f"{path}: a calibration of {content['env']}, and the input is {spec.id}. Leave it out or refit."
@@ -109,6 +111,15 @@ def load(path: Path, spec: EnvSpec, family: str = "") -> Calibration:
             "Leave it out, refit it, or say with --family which one made the input."
         )
     return Calibration(str(path), sha256_text(text), content)
+
+
+def _complete(content: dict[str, Any]) -> bool:
+    """Whether every tolerance that the content names is there."""
+    try:
+        known = Calibration("", "", content)
+        return all(known.scale(storage) is not None for storage in content["storages"])
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return False
 
 
 def control_of_run(folder: Path, source: str) -> dict[str, Any]:

@@ -181,7 +181,8 @@ class Clevr:
             first = rollouts.obs[rollouts.first_row[present]].astype(np.float64)
             code[present] = self.takeable(first)
             obs[offsets[present]], ok[offsets[present]] = first, code[present] == 0
-        played = ActedRows(obs, offsets, ok, _led_to(action, rollouts, offsets), from_reset(rollouts))
+        first_action = from_reset(rollouts) | (rollouts.source_step == 0)
+        played = ActedRows(obs, offsets, ok, _led_to(action, rollouts, offsets), first_action)
         hidden = np.where(from_reset(rollouts)[:, None], at_rest(n), _given(rollouts.hidden, n)[:, CARRIED])
         code[(code == 0) & ~np.isfinite(hidden).all(axis=1)] = HIDDEN_UNKNOWN
         for step in range(int(rollouts.length.max(initial=0))):
@@ -217,7 +218,8 @@ class Clevr:
     def annotate(self, rows: Trajectory, rollouts: Rollouts) -> ActedRows:
         """Recorded rows with the action that led to each, which the easy goals judge."""
         action = _led_to(actions_of(rollouts.action), rollouts, rows.offsets)
-        return ActedRows(rows.obs, rows.offsets, rows.ok, action, from_reset(rollouts))
+        first = from_reset(rollouts) | (rollouts.source_step == 0)  # of its file, though not known to be a reset
+        return ActedRows(rows.obs, rows.offsets, rows.ok, action, first)
 
     def goals(self, rows: Trajectory, placements: Sequence[Placement], which: IntArray) -> GoalRows:
         return goals.evaluate(rows, placements, which)

@@ -145,8 +145,7 @@ class Dynamics:
                 mujoco.mj_resetData(self.model, data)
                 data.qpos[:], data.qvel[:] = start[i, :POSITIONS], start[i, POSITIONS:]
                 data.ctrl[:] = control[i]
-                for _ in range(SUBSTEPS):
-                    mujoco.mj_step(self.model, data)
+                mujoco.mj_step(self.model, data, SUBSTEPS)
                 end[i, :POSITIONS], end[i, POSITIONS:] = data.qpos, data.qvel
                 # MuJoCo goes on after a warning, from its reference pose, where `mujoco.rollout` stops
                 clock[i] = 0 if any(warning.number for warning in data.warning) else data.time

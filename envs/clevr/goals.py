@@ -68,10 +68,12 @@ def _numbers(placement: Placement) -> tuple[int, list[tuple[int, int, int]]]:
             raise ValueError(task)
         return COMBINED, [(BALLS.index(a), BALLS.index(b), WAYS.index(way)) for way, a, b in parts]
     if task == "push_still":
-        return STILL, [(BALLS.index(*params), -1, -1)]
+        (ball,) = params
+        return STILL, [(BALLS.index(ball), -1, -1)]
     name, way = task.split("_")
     if name == "push":
-        return PUSH, [(BALLS.index(*params), -1, WAYS.index(way))]
+        (ball,) = params
+        return PUSH, [(BALLS.index(ball), -1, WAYS.index(way))]
     moved, reference = params
     return TAU, [(BALLS.index(moved), BALLS.index(reference), WAYS.index(way))]
 
@@ -109,7 +111,8 @@ def offset_between(centre: FloatArray, part: IntArray) -> FloatArray:
 def beside(centre: FloatArray, part: IntArray) -> BoolArray:
     """Whether the moved ball is near the reference ball, on the side named, (R, 5, 2), (R, 3) -> (R,)."""
     offset = offset_between(centre, part)
-    return (way_of(offset) == part[:, 2]) & (np.sqrt((offset**2).sum(axis=1)) < NEAR_M)
+    stands: BoolArray = (way_of(offset) == part[:, 2]) & (np.sqrt((offset**2).sum(axis=1)) < NEAR_M)
+    return stands
 
 
 def in_line(centre: FloatArray) -> BoolArray:
@@ -152,7 +155,8 @@ def counts(centre: FloatArray, task: Roles) -> tuple[IntArray, IntArray]:
 def pushed(action: IntArray, part: IntArray) -> BoolArray:
     """Whether an action pushes the ball the way that the task names, (R,), (R, 3) -> (R,); False where it is none."""
     right: BoolArray = PUSHES[np.maximum(action, 0) % len(DIRECTIONS), part[:, 2]]
-    return right & (action >= 0) & (action // len(DIRECTIONS) == part[:, 0])
+    right &= (action >= 0) & (action // len(DIRECTIONS) == part[:, 0])
+    return right
 
 
 def at_rest(before: FloatArray, after: FloatArray) -> BoolArray:

@@ -17,7 +17,7 @@ CODE_SIZE = 768
 ACTIONS = 40  # 8 * ball + direction
 HORIZON = 50
 STEP_SECONDS = 0.4
-BATCH = 20_000  # transitions: at least 400 rollouts, most of which are alive together
+BATCH = 2_500  # transitions: some 50 rollouts in lockstep keep the cost of a time step in MuJoCo
 
 RADIUS_M = 0.13
 REST_HEIGHT_M = -0.195  # of a centre, on the table
@@ -73,6 +73,7 @@ def make_spec(version: str = "1") -> EnvSpec:
         ),
         situations=SITUATIONS,
         batch_transitions=BATCH,
+        batches_at_once=2,  # one fills the cores that the other leaves idle at the end of a time step
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from qualcheck.envs.clevr import goals
 from qualcheck.envs.clevr.goals import COMBINED, GATHER, ORDER, PUSH, STILL, TAU, WAY_VECTORS, Roles, finite_centres
-from qualcheck.envs.clevr.layout import RADIUS_M, actions_of, from_reset, takeable
+from qualcheck.envs.clevr.layout import RADIUS_M, actions_of, from_reset
 from qualcheck.types import BoolArray, FloatArray, IntArray, Placement, Rollouts
 
 PAY = 10.0
@@ -89,8 +89,8 @@ def _count_before(rollouts: Rollouts, held: IntArray, ok: BoolArray) -> FloatArr
 def recompute(rollouts: Rollouts, placements: Sequence[Placement], which: IntArray) -> dict[str, FloatArray]:
     """Reading -> (M,) float64 reward, the most usual reading first.
 
-    NaN where the rollout has no task, and where the file does not show a row that the reading needs or the simulator
-    cannot take it on: start and end, in a hard task also the row before the start.
+    NaN where the rollout has no task, and where the file does not show a row that the reading needs, or shows one that
+    is not finite: start and end, in a hard task also the row before the start.
 
     Args:
         rollouts: the recording.
@@ -98,8 +98,8 @@ def recompute(rollouts: Rollouts, placements: Sequence[Placement], which: IntArr
         which: (N,) index into `placements`.
     """
     task = goals.roles(placements).of(which).of(rollouts.rollout)
-    start_ok = takeable(rollouts.start_obs) == 0
-    end_ok = rollouts.has_end & (takeable(rollouts.end_obs) == 0)
+    start_ok = np.logical_and.reduce(np.isfinite(rollouts.start_obs), axis=1)
+    end_ok = rollouts.has_end & np.logical_and.reduce(np.isfinite(rollouts.end_obs), axis=1)
     before, after = finite_centres(rollouts.start_obs, start_ok), finite_centres(rollouts.end_obs, end_ok)
     held, _ = goals.counts(before, task)
     found = of_step(task, before, after, actions_of(rollouts.action), _count_before(rollouts, held, start_ok))

@@ -6,10 +6,10 @@ is its kind, and two or three such sixes follow where it combines them. Unused n
 
 The benchmark's own sentences come next, with case, spaces and punctuation folded. Failing that, a sentence is read word
 by word. It is placed only if every word is known and balls and ways stand in one of a few orders that leave one
-reading: "the red ball left of the blue ball", "to the left of the blue ball put the red ball", two or three such clauses
-joined by "and", "push the red ball to the left". Words that could turn the meaning (not, switch, from, it, which ...)
-are not known, and a verb of motion beside a word of place ("push the ball located left of ...") leaves it open what is
-meant: such sentences are left unplaced.
+reading: "the red ball left of the blue ball", "to the left of the blue ball put the red ball", two or three such
+clauses joined by "and", "push the red ball to the left". Words that could turn the meaning (not, switch, from, it,
+which ...) are not known, and a verb of motion beside a word of place ("push the ball located left of ...") leaves it
+open what is meant: such sentences are left unplaced.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ SPOKEN = {
     "": "the a an any there all please kindly can could would will you me i my help lets let us want like id am "
     "ball sphere orb one colored coloured to toward towards in on at side hand is are was be "
     "gently slowly quickly gradually expeditiously swiftly urgently promptly carefully softly rapidly movement motion "
-    "sight seeing see observe observing notice witnessing arrangement pleases brings fills gives feel find joy happiness "
-    "delighted satisfaction sense happy contentment pleased",
+    "sight seeing see observe observing notice witnessing arrangement pleases brings fills gives feel find joy "
+    "happiness delighted satisfaction sense happy contentment pleased",
 }
 PHRASES = {  # whose words would say too much alone
     "so that it is": "",
@@ -124,7 +124,7 @@ def _split_colours(sentence: Words) -> tuple[Words, Words]:
 @cache
 def _own_sentences() -> dict[Words, str]:
     """Shape of a sentence -> id of its task."""
-    shapes = {text: task for text, task in WHOLE.items()}
+    shapes = dict(WHOLE)
     for way, sides in SIDES.items():
         for side in sides:
             shapes |= {f"{request} # ball {side} the # ball": f"tau_{way}" for request in REQUESTS}
@@ -292,7 +292,7 @@ def _of_goal(numbers: tuple[int, ...]) -> Placement | None:
 
 
 def place(instruction: str | None, goal: AnyArray | None = None) -> Placement:
-    """The task of a goal array, else of an instruction, with its balls in the order of their roles; or why there is none.
+    """The task of a goal array, else of an instruction, its balls in the order of their roles; or why there is none.
 
     Args:
         instruction: a sentence.

@@ -14,6 +14,7 @@ import traceback
 
 import qualcheck.cli.app
 import qualcheck.envs.babyai.simulator
+import qualcheck.envs.clevr
 import qualcheck.filtering
 import qualcheck.inspection
 import qualcheck.pipeline
