@@ -31,7 +31,7 @@ LATER = {  # options of interfaces.md that a later issue brings
     },
     "filter": {"--audit": 8},
     "report": {"--html": 11},
-    "inspect": {"--gif": 11, "--starts": 5, "--env": 5},
+    "inspect": {"--gif": 11},
     "envs": {},
     "calibrate": {},
     "convert": {},
