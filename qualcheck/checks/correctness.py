@@ -29,7 +29,8 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctne
     """Hold each recorded end row against the simulated one.
 
     exact: tc = 1 iff no field differs. strict: tc = 1 iff the joint error is within the calibrated tolerance.
-    scaled:S: tc = 1 iff every column is within S standard deviations of its real one-step change.
+    scaled:S: tc = 1 iff every column is within S standard deviations of its real one-step change, or the strict verdict
+    is 1: what real data show is never wrong, also where a column hardly ever changes.
 
     Where the hidden state before the action is not known, the strict verdict is 1 within the tolerance of a known one,
     0 beyond what real data show in the same situation, and open in between (code `hidden_state_open`).
@@ -57,7 +58,7 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctne
         code.set(verifiable & ~decided, "hidden_state_open")
         verifiable, judged = decided, strict
     else:
-        judged = taken & (gap.scaled <= grade.limit)
+        judged = strict | (taken & (gap.scaled <= grade.limit))
     wrong = verifiable & ~judged
     code.set_from(wrong & ~taken, batch.end_code, spec.codes)
     _name_blocks(code, wrong, _failed(gap, grade, scale))
