@@ -12,11 +12,12 @@ BUILT_IN: dict[str, str] = {
     "babyai": "qualcheck.envs.babyai:BabyAI",
     "clevr": "qualcheck.envs.clevr:Clevr",
     "halfcheetah": "qualcheck.envs.halfcheetah:HalfCheetah",
+    "libero": "qualcheck.envs.libero:Libero",
     "toy": "qualcheck.envs.toy:Toy",
 }
 
 CALLED = {"mujoco": "halfcheetah", "ball": "clevr"}  # what the benchmark's files call them
-NOT_SCORED = ("libero", "metaworld")
+NOT_SCORED = ("metaworld",)
 
 
 def known() -> dict[str, str]:

@@ -62,7 +62,7 @@ def of_family(adapter: EnvAdapter, paths: Sequence[Path], family: str) -> list[P
     return found
 
 
-def ship(env: str, paths: Sequence[Path], spread: Sequence[Path], folder: Path) -> list[Path]:
+def ship(env: str, paths: Sequence[Path], spread: Sequence[Path], folder: Path, each: int = EACH) -> list[Path]:
     """Write the calibration of every row layout and simulator family of an environment."""
     usual = load(env)
     recordings = importlib.import_module(f"qualcheck.envs.{env}.record").recordings
@@ -74,7 +74,7 @@ def ship(env: str, paths: Sequence[Path], spread: Sequence[Path], folder: Path) 
             source = open_source(path, usual.layouts())
             given += Subset(source, np.arange(source.n_rollouts) % 2 == 0).batches()
         whole = [part for path in measured for part in open_source(path, usual.layouts()).batches()]
-        own = {purpose: list(recordings(purpose, EACH, family)) for purpose in ("fit", "control")}
+        own = {purpose: list(recordings(purpose, each, family)) for purpose in ("fit", "control")}
         for spec in usual.layouts():
             adapter = usual.with_layout(spec.obs_size)
             adapter = adapter.with_family(family) if family else adapter
@@ -86,7 +86,7 @@ def ship(env: str, paths: Sequence[Path], spread: Sequence[Path], folder: Path) 
                 "source": "shipped calibration: own recordings of every task, held out",
                 "data": [{"name": path.name, "sha256": sha256(path), "rollouts": "even"} for path in real],
                 "made_by": {
-                    "command": f"python -m qualcheck.shipping {env}",
+                    "command": f"python -m qualcheck.shipping {env} --each {each}",
                     "qualcheck": __version__,
                     "mujoco": version("mujoco"),
                 },
@@ -95,6 +95,7 @@ def ship(env: str, paths: Sequence[Path], spread: Sequence[Path], folder: Path) 
             adapter.close()
             text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
             name = f"{env}-{family}" if family else f"{env}-{spec.obs_size}"
+            name = env if not family and len(usual.layouts()) == 1 else name
             written.append(folder / f"{name}.json")
             written[-1].write_text(text + "\n", encoding="utf-8")
     usual.close()
@@ -106,10 +107,11 @@ def main() -> None:
     parser.add_argument("env", choices=sorted(BUILT_IN))
     parser.add_argument("real", nargs="*", type=Path)
     parser.add_argument("--spread", type=Path, action="append", default=[])
+    parser.add_argument("--each", type=int, default=EACH, help="own rollouts of each task; 100 in all or more")
     parser.add_argument("-o", "--out", type=Path, required=True)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    for path in ship(options.env, options.real, options.spread, options.out):
+    for path in ship(options.env, options.real, options.spread, options.out, options.each):
         sys.stdout.write(f"{path}\n")
 
 

@@ -8,11 +8,16 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Block:
-    """A named part of the observation whose error is reported in one unit."""
+    """A named part of the observation whose error is reported in one unit.
+
+    Blocks of one group share the usual error that theirs are measured in: the poses of objects, most of which lie still
+    at any time, have no usual error of their own worth the name.
+    """
 
     name: str
     columns: tuple[int, ...]
     unit: str
+    group: str = ""  # "": a group of its own
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ def judge(adapter: EnvAdapter, obs: AnyArray, task: str = "") -> Starts:
         found: Starts = own(obs, task)
         return found
     code = adapter.takeable(obs)
-    rule = adapter.legality(_lone(obs, adapter.spec.action), [adapter.place(None)], np.zeros(len(obs), np.int64)).row0_rule
+    nobody = [adapter.place(None)], np.zeros(len(obs), np.int64)
+    rule = adapter.legality(_lone(obs, adapter.spec.action), *nobody).row0_rule
     broken = {name: code == number for number, name in enumerate(adapter.spec.codes) if number}
     broken |= {law.id: (rule == number) & (code == 0) for number, law in enumerate(adapter.rules, start=1)}
     close = np.round(obs.astype(np.float64), DECIMALS) + 0.0  # -0.0 and 0.0 are one number

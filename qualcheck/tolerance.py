@@ -91,7 +91,7 @@ def fit(
     spec = adapter.spec
     parts = list(batches)
     native = [find_storage(part.obs) for part in parts]
-    names = [block.name for block in spec.blocks]
+    names = {block.name: block.group or block.name for block in spec.blocks}
     numbers = {name: number for number, name in enumerate(spec.situations)}
     settled = {name: number for name, number in numbers.items() if name not in spec.unsettled}
     unsettled = {name: number for name, number in numbers.items() if name in spec.unsettled}
@@ -169,7 +169,9 @@ def _cuts(rollouts: Rollouts) -> Rollouts:
     return replace(cut(rollouts, which, start, stop), hidden=None)
 
 
-def _noise(measured: list[_Measured], numbers: Mapping[str, int], blocks: list[str], alpha: float) -> dict[str, Any]:
+def _noise(
+    measured: list[_Measured], numbers: Mapping[str, int], blocks: Mapping[str, str], alpha: float
+) -> dict[str, Any]:
     """The tolerances of transitions out of a known hidden state, in the situations of these names and numbers.
 
     Each situation has medians and a tolerance of its own; then all tolerances are stretched alike, so that the level
@@ -184,7 +186,7 @@ def _noise(measured: list[_Measured], numbers: Mapping[str, int], blocks: list[s
         best = [part[part.sum(axis=2).argmin(axis=0), np.arange(part.shape[1])] for part in error]  # (M', blocks) each
         if not sum(map(len, best)):
             continue
-        median = _medians(np.concatenate(best))
+        median = _medians(np.concatenate(best), blocks)
         joint = [(part / median).max(axis=1) for part in best]
         owner = [each.owner[at] for each, at in zip(measured, inside, strict=True)]
         tolerance, told = _quantile(joint, owner, alpha)
@@ -205,7 +207,7 @@ def _noise(measured: list[_Measured], numbers: Mapping[str, int], blocks: list[s
     return found
 
 
-def _situation(measured: list[_Measured], number: int, blocks: list[str], alpha: float) -> dict[str, Any]:
+def _situation(measured: list[_Measured], number: int, blocks: Mapping[str, str], alpha: float) -> dict[str, Any]:
     """The tolerances of every seeding in another situation, and what they rest on.
 
     The usual error of a seeding is its 0.9 quantile: where the hidden state is unknown many errors are still at the
@@ -221,7 +223,8 @@ def _situation(measured: list[_Measured], number: int, blocks: list[str], alpha:
         tried = np.concatenate([part[~np.isnan(part).any(axis=1)] for part in errors])
         if not len(tried):
             continue
-        unit = np.maximum(np.quantile(tried, USUAL_QUANTILE, axis=0), np.finfo(np.float64).tiny)
+        usually = np.quantile(_of_groups(tried, blocks), USUAL_QUANTILE, axis=0)
+        unit = np.maximum(usually, np.finfo(np.float64).tiny)
         usual[name] = dict(zip(blocks, unit.tolist(), strict=True))
         for part, error in zip(smallest, errors, strict=True):
             np.fmin(part, (error / unit).max(axis=1), out=part)
@@ -231,8 +234,15 @@ def _situation(measured: list[_Measured], number: int, blocks: list[str], alpha:
     return {"seedings": {name: {"usual": unit, "tolerance": tolerance} for name, unit in usual.items()}, **told}
 
 
-def _medians(errors: FloatArray) -> FloatArray:
-    """Median error of each block, (M', blocks) -> (blocks,); of a block that is mostly exact the smallest error."""
+def _of_groups(errors: FloatArray, blocks: Mapping[str, str]) -> FloatArray:
+    """The error of each block's group, which is the largest in it, (M', blocks) -> (M', blocks)."""
+    groups = np.array(list(blocks.values()))
+    return np.stack([errors[:, groups == group].max(axis=1) for group in groups], axis=1)
+
+
+def _medians(errors: FloatArray, blocks: Mapping[str, str]) -> FloatArray:
+    """Median error of each block's group, (M', blocks) -> (blocks,); of one that is mostly exact the smallest error."""
+    errors = _of_groups(errors, blocks)
     median = np.median(errors, axis=0)
     positive = [column[column > 0] for column in errors.T]
     smallest = np.array([column.min() if len(column) else 1.0 for column in positive])

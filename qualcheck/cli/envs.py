@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -39,4 +41,17 @@ def envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
             continue
         typer.echo(f"{name} {facts['version']}: judged {facts['judging_grade']}, {len(facts['rules'])} rules")
         for level, tasks in facts["tasks"].items():
-            typer.echo(f"  {level:<9} {' '.join(tasks)}")
+            typer.echo(_wrapped(f"  {level:<9} ", tasks))
+
+
+def _wrapped(head: str, tasks: list[str]) -> str:
+    """The tasks behind the head, on as many lines as the terminal needs."""
+    width = shutil.get_terminal_size((100, 24)).columns
+    return textwrap.fill(
+        " ".join(tasks),
+        width=max(width, 40),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

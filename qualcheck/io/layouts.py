@@ -15,8 +15,6 @@ CODE_SIZE = 768
 # Source: the benchmark's environment classes (ImagineBench, released code of May 2025).
 ROWS: dict[str, tuple[tuple[int, ...], ActionSpec, int]] = {
     "metaworld": ((91,), ActionSpec("box", 4, -1.0, 1.0), 100),
-    "clevr": ((10,), ActionSpec("discrete", 40), 50),
-    "libero": ((44,), ActionSpec("box", 7, -1.0, 1.0), 150),
 }
 
 

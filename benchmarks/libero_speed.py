@@ -1,0 +1,100 @@
+"""LIBERO's replay and the whole of `qualcheck score` against robosuite, in one run. Needs the extra `libero`.
+
+    python benchmarks/libero_speed.py REAL.npy [REAL.npy ...] [--seconds 20] [--noise-mm 0]
+
+REAL are recorded rollouts. Product: `qualcheck score`, and the replay of the same rows alone. Rival: robosuite's own
+`env.step`, as the benchmark calls it, on the same rollouts one after another for so many seconds, on one core, as it
+knows no other way. Rates are transitions a second; the product uses the cores it may use. With noise, every row after
+the first is moved by so many millimetres, so that bodies stand in one another, as imagined ones do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+import qualcheck
+from qualcheck.envs.halfcheetah.dynamics import cores
+from qualcheck.envs.libero import Libero
+from qualcheck.envs.libero.layout import GROUPS
+from qualcheck.io import CanonicalWriter, open_source
+from qualcheck.types import Rollouts
+
+
+def read(paths: list[Path], adapter: Libero, noise_m: float) -> list[Rollouts]:
+    rng = np.random.default_rng(0)
+    found = []
+    for path in paths:
+        for part in open_source(path, adapter.layouts()).batches():
+            obs = part.obs.copy()
+            later = np.ones(len(obs), bool)
+            later[part.first_row] = False
+            moved = rng.normal(0, noise_m, (int(later.sum()), len(GROUPS["positions"])))
+            obs[np.ix_(later, GROUPS["positions"])] += moved.astype(obs.dtype)
+            found.append(replace(part, obs=obs, break_at=np.zeros(0, np.int64), break_obs=None))
+    return found
+
+
+def robosuite_rate(adapter: Libero, parts: list[Rollouts], seconds: float) -> float:
+    """Transitions a second of robosuite from the same rows and actions, without the time to build the scene."""
+    adapter.referee(parts[0].start_obs[:1], parts[0].action[:1], hidden=adapter.replay(parts[0]).hidden[:1])
+    done, spent = 0, 0.0
+    for part in parts:
+        hidden = adapter.replay(part).hidden
+        for at in range(0, part.n_transitions, 50):
+            some = slice(at, at + 50)
+            began = time.perf_counter()
+            adapter.referee(part.start_obs[some], part.action[some], hidden=hidden[some])
+            spent += time.perf_counter() - began
+            done += len(part.action[some])
+            if spent > seconds:
+                return done / spent
+    return done / spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("real", nargs="+", type=Path)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--noise-mm", type=float, default=0)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    adapter = Libero()
+    parts = read(options.real, adapter, options.noise_mm / 1000)
+    total = sum(part.n_transitions for part in parts)
+    adapter.replay(parts[0])  # compiles
+    replay, whole, rival = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        with CanonicalWriter(Path(folder) / "rows.parquet", adapter.spec, {}) as writer:
+            for part in parts:
+                writer.append(part)
+        for repeat in range(options.repeats):
+            other = Libero()
+            began = time.perf_counter()
+            for part in parts:
+                other.replay(replace(part))
+            replay.append(total / (time.perf_counter() - began))
+            other.close()
+            began = time.perf_counter()
+            run = qualcheck.score(Path(folder) / "rows.parquet", "libero", Path(folder) / f"run{repeat}", recheck=0)
+            whole.append(total / (time.perf_counter() - began))
+            rival.append(robosuite_rate(adapter, parts, options.seconds / options.repeats))
+    steps = run.manifest["run"]["simulator_steps"] / 25
+    fast, all_of_it, slow = (float(np.median(rates)) for rates in (replay, whole, rival))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{total:,} transitions, {options.noise_mm:g} mm noise, {cores()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"  replay {fast:,.0f}/s, score {all_of_it:,.0f}/s ({steps / total:.2f} simulated actions a transition)")
+    print(f"  robosuite {slow:,.0f}/s: replay {fast / slow:.1f} x, score's simulated actions "
+          f"{all_of_it * steps / total / slow:.1f} x; peak memory {peak:,.0f} MB")  # fmt: skip
+    adapter.close()
+
+
+if __name__ == "__main__":
+    main()

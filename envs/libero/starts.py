@@ -1,0 +1,50 @@
+"""Rows that episodes start from, judged row by row.
+
+The nine released files hold 1,000 rows each; how many of them differ, and which break a law, is what is said here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from qualcheck.envs.libero import shapes
+from qualcheck.envs.libero.columns import BODIES, POSES, finite_rows, quaternion
+from qualcheck.envs.libero.reset import RESET_LAWS, broken_start, start_of
+from qualcheck.envs.libero.rules import ROW_LAWS, broken_rows
+from qualcheck.starting import DECIMALS, Starts
+from qualcheck.types import AnyArray, FloatArray
+
+
+def one_sign(obs: AnyArray) -> FloatArray:
+    """The rows with each quaternion turned so that its largest part is positive, (R, 44) -> (R, 44) float64."""
+    rows = obs.astype(np.float64)  # a copy, also of float64
+    for first in POSES:
+        quat = quaternion(rows, first)
+        largest = np.abs(quat).round(2).argmax(axis=1)  # parts that agree to two digits count as equal: the first wins
+        sign = np.where(quat[np.arange(len(quat)), largest] < 0, -1.0, 1.0)
+        rows[:, first + 3 : first + 7] = quat * sign[:, None]
+    return rows
+
+
+def judge_starts(obs: AnyArray, task: str = "") -> Starts:
+    """Count and judge start rows, (R, 44); with a task they must be of the file that the task draws from.
+
+    Two rows that differ in the sign of a quaternion are one. The facts are the heights of the lowest point of each
+    object over all rows, above the floor in m.
+    """
+    finite = finite_rows(obs)
+    broken = dict(zip([law.id for law in ROW_LAWS], broken_rows(obs)[0], strict=True))
+    begins = broken_start(obs, np.full(len(obs), task if start_of(task) else ""))
+    broken |= {law.id: rows for law, rows in zip(RESET_LAWS, begins, strict=True)}
+    lowest = shapes.lowest_m(obs[finite]) if finite.any() else np.full((1, len(BODIES)), np.nan)
+    with np.errstate(invalid="ignore"):
+        close = np.round(one_sign(obs), DECIMALS) + 0.0  # -0.0 and 0.0 are one number
+    return Starts(
+        n_rows=len(obs),
+        unique=len(np.unique(obs, axis=0)),
+        unique_close=len(np.unique(close, axis=0)),
+        broken={name: rows for name, rows in broken.items() if rows.any()},
+        facts={
+            f"lowest_point_of_{body}_m": float(height) for body, height in zip(BODIES, lowest.min(axis=0), strict=True)
+        },
+    )
