@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 import qualcheck
-from qualcheck.envs.halfcheetah.dynamics import cores
 from qualcheck.envs.libero import Libero
 from qualcheck.envs.libero.layout import GROUPS
+from qualcheck.envs.running_mujoco import cores
 from qualcheck.io import CanonicalWriter, open_source
 from qualcheck.types import Rollouts
 

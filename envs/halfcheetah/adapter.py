@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.envs.halfcheetah import goals, layout, reward, rules, text
-from qualcheck.envs.halfcheetah.dynamics import Dynamics, cores
+from qualcheck.envs.halfcheetah.dynamics import Dynamics
 from qualcheck.envs.halfcheetah.layout import (
     BAD_ACTION,
     BENCHMARK_SIZE,
@@ -23,6 +23,7 @@ from qualcheck.envs.halfcheetah.layout import (
     state_of,
     usable_actions,
 )
+from qualcheck.envs.running_mujoco import cores
 from qualcheck.errors import UsageError
 from qualcheck.spec import EnvSpec
 from qualcheck.types import (

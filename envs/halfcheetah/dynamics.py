@@ -5,17 +5,15 @@ Every simulation starts at x = 0 with a zero warm start, so that a result depend
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from importlib.resources import files
-from threading import Lock
 
 import mujoco
 import mujoco.rollout
 import numpy as np
 
 from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, STATE_SIZE, SUBSTEPS
+from qualcheck.envs.running_mujoco import cores, quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 TIME, X, STATE = 0, 1, slice(2, 19)  # columns of MuJoCo's state: time, then qpos (9) and qvel (9)
@@ -28,38 +26,6 @@ CHUNK_ROLLOUTS = 32  # whole rollouts of similar length handed over at once
 def model_path() -> str:
     """The model file inside the installed gymnasium package."""
     return str(files("gymnasium") / "envs" / "mujoco" / "assets" / "half_cheetah.xml")
-
-
-class _Silence:
-    """How many callers want MuJoCo quiet, and the handler to bring back after the last one."""
-
-    def __init__(self) -> None:
-        self.lock, self.callers = Lock(), 0
-        self.before: Callable[[str], None] | None = None
-
-
-_SILENCE = _Silence()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """MuJoCo's warnings go nowhere; without this it writes MUJOCO_LOG.TXT into the working folder."""
-    with _SILENCE.lock:
-        if not _SILENCE.callers:
-            _SILENCE.before = mujoco.get_mju_user_warning()
-            mujoco.set_mju_user_warning(_ignore)
-        _SILENCE.callers += 1
-    try:
-        yield
-    finally:
-        with _SILENCE.lock:
-            _SILENCE.callers -= 1
-            if not _SILENCE.callers:
-                mujoco.set_mju_user_warning(_SILENCE.before)
-
-
-def _ignore(_message: str) -> None:
-    """What a warning meant is read off the simulated time, row by row."""
 
 
 class Dynamics:
@@ -149,8 +115,3 @@ class Dynamics:
 def control_of(action: AnyArray) -> FloatArray:
     """The torques' controls of finite actions: the model clips them to [-1, 1] too, but balks at enormous ones."""
     return np.clip(action.astype(np.float64), -1.0, 1.0)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

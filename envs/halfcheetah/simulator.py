@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
 
 from qualcheck.envs.halfcheetah import goals, reward
-from qualcheck.envs.halfcheetah.dynamics import control_of, quiet
+from qualcheck.envs.halfcheetah.dynamics import control_of
 from qualcheck.envs.halfcheetah.layout import (
     ACTION_SIZE,
     BAD_ACTION,
@@ -23,6 +23,7 @@ from qualcheck.envs.halfcheetah.layout import (
     takeable,
     usable_actions,
 )
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.types import AnyArray, IntArray
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from qualcheck.envs.halfcheetah.dynamics import quiet
 from qualcheck.envs.libero.columns import ACTION_SIZE, BODIES, BODY_FIRST, FINGERS, HAND, JOINTS, OBS_SIZE
 from qualcheck.envs.libero.controller import STEP_M
 from qualcheck.envs.libero.goals import TASK_OF, Task
 from qualcheck.envs.libero.kernel import Simulator, _Worker
 from qualcheck.envs.libero.layout import HIDDEN_SIZE, RESET_JOINTS, SUBSTEPS, qpos_of
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray
 
 LAGGING = SUBSTEPS - 1  # the substep whose joints the benchmark's sensors show

@@ -21,8 +21,8 @@ from xml.etree import ElementTree
 
 import mujoco
 
-from qualcheck.envs.halfcheetah.dynamics import quiet
 from qualcheck.envs.libero.layout import HAND_SITE, QPOS_SIZE, QVEL_SIZE, SCENE_OBJECTS, SUBSTEP_SECONDS
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import DataError, MissingExtra
 
 RECIPE = 1  # raised when this file derives another model from the same packages

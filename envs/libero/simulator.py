@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from qualcheck.envs.halfcheetah.dynamics import quiet
 from qualcheck.envs.libero import experts, goals, reset, reward, text
 from qualcheck.envs.libero.columns import (
     ACTION_SIZE,
@@ -47,6 +46,7 @@ from qualcheck.envs.libero.takeable import (
     takeable,
     usable_actions,
 )
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.types import AnyArray, FloatArray, IntArray, Placement, Rollouts
 
