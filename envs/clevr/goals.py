@@ -58,15 +58,21 @@ class ActedRows(Trajectory):
     from_reset: BoolArray  # (N,) False: the first action is not the first of the episode
 
 
+def _part(way: str, moved: str, reference: str) -> tuple[int, int, int]:
+    if moved == reference:
+        raise ValueError(moved)
+    return BALLS.index(moved), BALLS.index(reference), WAYS.index(way)
+
+
 def _numbers(placement: Placement) -> tuple[int, list[tuple[int, int, int]]]:
     task, params = placement.task, placement.params
-    if task in ("order", "gather"):
+    if task in ("order", "gather") and not params:
         return (ORDER if task == "order" else GATHER), []
     if task in ("tau_2", "tau_3"):
         parts = [params[at : at + 3] for at in range(0, len(params), 3)]
         if len(parts) != int(task[-1]):
             raise ValueError(task)
-        return COMBINED, [(BALLS.index(a), BALLS.index(b), WAYS.index(way)) for way, a, b in parts]
+        return COMBINED, [_part(*part) for part in parts]
     if task == "push_still":
         (ball,) = params
         return STILL, [(BALLS.index(ball), -1, -1)]
@@ -75,7 +81,7 @@ def _numbers(placement: Placement) -> tuple[int, list[tuple[int, int, int]]]:
         (ball,) = params
         return PUSH, [(BALLS.index(ball), -1, WAYS.index(way))]
     moved, reference = params
-    return TAU, [(BALLS.index(moved), BALLS.index(reference), WAYS.index(way))]
+    return TAU, [_part(way, moved, reference)]
 
 
 def roles(placements: Sequence[Placement]) -> Roles:

@@ -242,7 +242,7 @@ def _of_text(instruction: str | None) -> Placement:
     return _combined(sentence)
 
 
-def _numbers(goal: AnyArray | None) -> Words | tuple[int, ...] | None:
+def _numbers(goal: AnyArray | None) -> tuple[int, ...] | None:
     """The whole numbers of a goal array, of its first row where it has several; -1 where unused; None where it is none.
 
     () where there is nothing in it.
@@ -316,8 +316,8 @@ def placement_of_task(name: str) -> Placement:
     task, _, listed = name.partition(":")
     if task in TASK_IDS:
         placement = _known(task, *(word.strip() for word in listed.split(",") if word.strip()))
-        if roles([placement]).kind[0] == NONE or len({*placement.params[-2:]}) < len(placement.params[-2:]):
-            raise UnknownName(f"{task} needs to know its balls; type for example {example(task)!r}, not {name!r}.")
+        if roles([placement]).kind[0] == NONE:
+            raise UnknownName(f"{name!r} does not name the balls of {task}; type for example {example(task)!r}.")
         return placement
     found = _of_text(name)
     if found.code:

@@ -121,8 +121,10 @@ class Product:
             [str(SCRIPT), *argv], code, out.read_text(encoding="utf-8"), err.read_text(encoding="utf-8")
         )
 
-    def score(self, out: Path, *inputs: Path, options: Sequence[object] = (), code: int = 0) -> Tables:
-        done = self("score", *inputs, "--env", "babyai", "-o", out, *options)
+    def score(
+        self, out: Path, *inputs: Path, options: Sequence[object] = (), code: int = 0, env: str = "babyai"
+    ) -> Tables:
+        done = self("score", *inputs, "--env", env, "-o", out, *options)
         assert done.returncode == code, f"exit {done.returncode}, expected {code}\n{done.stdout}\n{done.stderr}"
         return Tables(out, done)
 

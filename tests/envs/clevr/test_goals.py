@@ -82,6 +82,25 @@ def test_easy_goals_judge_the_action_and_the_benchmark_only_the_first() -> None:
     assert not unknown.intended.any()
 
 
+def test_the_first_action_of_a_cut_is_none_that_the_benchmark_judges() -> None:
+    offsets, action = np.array([0, 2, 4]), np.array([-1, 17, -1, 17])
+    rows = ActedRows(np.array([FAR] * 4), offsets, np.ones(4, bool), action, np.array([True, False]))
+    found = goals.evaluate(rows, [text.place("push the green ball behind")], np.zeros(2, np.int64))
+    assert found.intended.tolist() == [False, True, False, True]
+    assert found.released.tolist() == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("task", "params"),
+    [("tau_left", ()), ("tau_left", ("red", "pink")), ("push_left", ("red", "blue")), ("tau_2", ("left", "red"))],
+)
+def test_a_task_without_its_balls_cannot_be_judged(task: str, params: tuple[str, ...]) -> None:
+    rows = ActedRows(np.array([FAR] * 2), np.array([0, 2]), np.ones(2, bool), np.array([-1, 2]), np.ones(1, bool))
+    found = goals.evaluate(rows, [Placement(task, task, params)], np.zeros(1, np.int64))
+    assert np.isnan(found.share).all()
+    assert not (found.intended | found.released).any()
+
+
 def test_keeping_still_asks_that_no_ball_moves_and_never_holds_in_the_benchmark() -> None:
     found = judge("keep the cyan ball still", FAR, with_ball(0, -0.36, 0.5), with_ball(0, -0.3, 0.5), action=[1, 1])
     assert found.intended.tolist() == [False, True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,20 @@ def test_rewards_of_the_authors_of_kalm_aim_beside_the_ball_and_end_with_a_bonus
     found = readings(kalm)
     assert np.abs(found["beside"] - kalm.reward).max() < 1e-5
     assert (np.abs(found["bonus"] - kalm.reward) > 0.1).mean() > 0.2
+
+
+def test_rewards_of_the_prompts_of_kalm_are_distances_with_a_bonus(shared_data: Path, maker: Any) -> None:
+    data: dict[str, Any] = np.load(shared_data / "real/kalm_clevr_rephrase_prompt.npy", allow_pickle=True).item()
+    length = [
+        min(len(rewards), len(obs) - 1) for rewards, obs in zip(data["rewards"], data["observations"], strict=True)
+    ]
+    episodes = [
+        (obs[: n + 1], action[:n]) for obs, action, n in zip(data["observations"], data["actions"], length, strict=True)
+    ]
+    recorded = np.concatenate([rewards[:n, 0] for rewards, n in zip(data["rewards"], length, strict=True)])
+    found = readings(maker(episodes, goal=data["goals"]))
+    assert np.abs(found["bonus"] - recorded).max() < 1e-5
+    assert (np.abs(found["released"] - recorded) > 1).sum() == (recorded == 100).sum() > 40
 
 
 def test_a_hand_computed_push_pays_ten_times_what_the_distance_shrinks(maker: Any) -> None:

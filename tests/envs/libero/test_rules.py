@@ -96,7 +96,7 @@ def three_rows(rule: str, row: Any) -> list[Any]:
     steps = {
         "row.finite": [rest, rest, columns(rest, c40=np.inf)],
         "row.joint_range": [rest, rest, columns(rest, c4=2.92)],
-        "row.finger_range": [rest, rest, columns(rest, c14=0.044, c15=-0.044)],
+        "row.finger_range": [rest, rest, columns(rest, c14=0.0452, c15=-0.0452)],
         "row.unit_quaternion": [rest, rest, columns(rest, c22=0.3)],
         "row.hand_position": [rest, rest, columns(rest, c8=0.03)],
         "row.hand_turn": [rest, rest, turned(rest, 7, 0.06)],

@@ -15,7 +15,7 @@ UNIQUE = {
     "pick_cream_cheese": (52, 48),
     "pick_salad_dressing": (59, 50),
 }
-SUNK = {"pick_cream_cheese": 1000, "place_cream_cheese": 958, "safe_cream_cheese": 919}
+SUNK = {"pick_cream_cheese": 1000, "place_cream_cheese": 929, "safe_cream_cheese": 919}
 NAMES = [f"{way}_{name}" for way in ("pick", "place", "safe") for name in
          ("alphabet_soup", "cream_cheese", "salad_dressing")]  # fmt: skip
 
