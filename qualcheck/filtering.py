@@ -23,6 +23,7 @@ from qualcheck.filters.quantile import Cutoff
 from qualcheck.filters.reasons import LABELS
 from qualcheck.filters.summary import summary, summary_lines
 from qualcheck.filters.threshold import Limits
+from qualcheck.inputs import FAMILY_KEY
 from qualcheck.io import Source
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.io.like_input import CUTOFFS_KEY, write_like_input
@@ -138,10 +139,14 @@ def filter_run(
     with staged_files(out) as stage:
         data = stage / out.name
         tag = _tag(chosen, decision.cutoffs, sources)
+        if results.get("family"):
+            tag[FAMILY_KEY] = results["family"]
         if chosen.like_input and sources[0].format != "canonical":
             kept = _of_input(decision.pieces, rollouts["rollout"], selected[0])
             mine = _of_input_mask(decision.pieces, rollouts["rollout"], selected[0])
-            write_like_input(sources[0], kept, data, tag, None if hidden is None else hidden[mine])
+            whole = (decision.pieces.start == 0) & (rollouts["start"][decision.pieces.rollout] == "reset")
+            state = None if hidden is None else hidden[mine]
+            write_like_input(sources[0], kept, data, tag, state, whole[mine])
         else:
             _write_canonical(data, spec, selected, sources, (decision.pieces, hidden), rollouts, tag)
         report["output"] = {"name": out.name, "sha256": sha256(data), "format": _format(chosen, sources)}

@@ -150,6 +150,8 @@ def _write(
     digests = {path: hasher.submit(sha256, path) for path in before}
     beside = open_inputs(adapter, real, options, level="real") if real else None
     inputs = open_inputs(adapter, given, options, family=beside.adapter.family if beside else "")
+    if beside is not None and beside.adapter.family != inputs.adapter.family:  # of a silent reference, the inputs tell
+        beside = open_inputs(adapter, real, options, level="real", family=inputs.adapter.family)
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
     partners = {source.path: list(getattr(source, "files", ())[1:]) for source in sources}
     refuse_overlap(out, [path for others in partners.values() for path in others])

@@ -51,7 +51,12 @@ class _Layout:
 
 
 def write_like_input(
-    source: Source, pieces: Pieces, path: Path, tag: Mapping[str, str], hidden: FloatArray | None = None
+    source: Source,
+    pieces: Pieces,
+    path: Path,
+    tag: Mapping[str, str],
+    hidden: FloatArray | None = None,
+    reset: BoolArray | None = None,
 ) -> None:
     """Write the pieces as a file of the source's own layout.
 
@@ -64,12 +69,13 @@ def write_like_input(
         pieces: what to keep, rollouts counted within the source.
         path: file to create; not renamed, so the caller stages it.
         tag: texts to add as values of the whole file.
+        reset: (P,) pieces that start at a reset, by the run that was filtered; None: by the source.
         hidden: (P, H) hidden state that each piece starts with, NaN at a reset; None where rows show everything.
 
     Raises:
         UsageError: the layout cannot hold the pieces.
     """
-    own = _ownership(source, pieces)
+    own = _ownership(source, pieces, reset)
     if hidden is not None and not np.isnan(hidden).all():
         own[HIDDEN_KEY] = hidden
     layout = _layout(source, pieces, own.pop("length"))
@@ -84,7 +90,7 @@ def write_like_input(
         raise UsageError(f"--like-input: cannot write the layout {source.format!r} of {source.path}; leave it out.")
 
 
-def _ownership(source: Source, pieces: Pieces) -> dict[str, AnyArray]:
+def _ownership(source: Source, pieces: Pieces, known: BoolArray | None = None) -> dict[str, AnyArray]:
     """Where each piece comes from, as per-rollout keys, and the length of the rollout it was cut from."""
     parts: dict[str, list[AnyArray]] = {name: [] for name in ("length", "rollout", "step", "reset", "obs")}
     done = 0
@@ -99,7 +105,7 @@ def _ownership(source: Source, pieces: Pieces) -> dict[str, AnyArray]:
         parts["obs"].append(batch.context_obs[at])
         done += batch.n_rollouts
     joined = {name: np.concatenate(part) if part else np.zeros(0, np.int64) for name, part in parts.items()}
-    reset = joined["reset"].astype(bool)
+    reset = joined["reset"].astype(bool) if known is None else known
     earlier = source.keys().get("qualcheck_source_rollout")  # of an earlier filtering
     if earlier is not None:
         joined["rollout"] = np.asarray(earlier)[pieces.rollout]
