@@ -135,7 +135,7 @@ def filter_run(
     rollouts, transitions, offsets = score_columns(opened, chosen.mode)
     decision = _decide((rollouts, transitions, offsets), selected, sources, chosen, spec.exact)
     report = _report(opened, inputs, chosen, decision, rollouts["gc_replayed"])
-    hidden = _hidden(opened, decision.pieces, offsets, rollouts["start"])
+    hidden = _hidden(opened, decision.pieces, offsets)
     with staged_files(out) as stage:
         data = stage / out.name
         tag = _tag(chosen, decision.cutoffs, sources)
@@ -238,10 +238,9 @@ def _of_input_mask(pieces: Pieces, rollout: IntArray, entry: _Input) -> BoolArra
     return _inside(rollout[pieces.rollout], entry)
 
 
-def _hidden(run: Run, pieces: Pieces, offsets: IntArray, start: AnyArray) -> FloatArray | None:
-    """Hidden state that each piece starts with, (P, H), NaN at a reset; None where rows show everything."""
-    cut_off = (pieces.start > 0) | (start[pieces.rollout] != "reset")  # (P,)
-    some = cut_off & (pieces.stop > pieces.start)
+def _hidden(run: Run, pieces: Pieces, offsets: IntArray) -> FloatArray | None:
+    """Hidden state that each piece starts with, (P, H), NaN where it has no transition; None where rows show all."""
+    some = pieces.stop > pieces.start  # pieces from a reset too: how far a replay is trusted hangs on the whole rollout
     found = run.hidden(offsets[pieces.rollout[some]] + pieces.start[some])
     if found is None:
         return None
