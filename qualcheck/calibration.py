@@ -95,8 +95,6 @@ def load(path: Path, spec: EnvSpec, family: str = "") -> Calibration:
         ) from error
     if not isinstance(content, dict) or not {"env", "columns", "storages", "std_change"} <= set(content):
         raise DataError(f"{path}: no calibration. Make one with: qualcheck calibrate REAL --env {spec.id} -o FILE")
-    if not _complete(content):
-        raise DataError(f"{path}: a calibration of another version of qualcheck. Fit it again: qualcheck calibrate.")
     if content["env"] != spec.id:
         raise DataError(
             f"{path}: a calibration of {content['env']}, and the input is {spec.id}. Leave it out or refit."
@@ -105,6 +103,8 @@ def load(path: Path, spec: EnvSpec, family: str = "") -> Calibration:
         raise DataError(
             f"{path}: made for rows of {len(content['columns'])} columns, and the input has {spec.obs_size}. Refit it."
         )
+    if not _complete(content, spec):
+        raise DataError(f"{path}: damaged, or of another version of qualcheck. Fit it again: qualcheck calibrate.")
     if content.get("family", "") != family:
         raise DataError(
             f"{path}: made with the simulator family {content.get('family', '')!r}, and the input is of {family!r}. "
@@ -113,11 +113,23 @@ def load(path: Path, spec: EnvSpec, family: str = "") -> Calibration:
     return Calibration(str(path), sha256_text(text), content)
 
 
-def _complete(content: dict[str, Any]) -> bool:
-    """Whether every tolerance that the content names is there."""
+def _complete(content: dict[str, Any], spec: EnvSpec) -> bool:
+    """Whether every tolerance that the content names is there, for every block, and is a number above 0."""
+    blocks = {block.name for block in spec.blocks}
     try:
         known = Calibration("", "", content)
-        return all(known.scale(storage) is not None for storage in content["storages"])
+        for name, found in content["storages"].items():
+            scale = known.scale(name)
+            if scale is None or {*scale.others} < {*spec.situations} & {*spec.unsettled}:
+                return False
+            if found.get("label") is None or {len(scale.std_change), len(scale.std_state)} != {spec.obs_size}:
+                return False
+            others = [each for seedings in scale.others.values() for each in seedings.values()]
+            for each in (scale.noise, *scale.settled.values(), *others):
+                values = np.array([each.limit_joint, *each.usual.values()], np.float64)
+                if {*each.usual} != blocks or not np.isfinite(values).all() or (values <= 0).any():
+                    return False
+        return bool(content["storages"])
     except (KeyError, TypeError, AttributeError, ValueError):
         return False
 
