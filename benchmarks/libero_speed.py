@@ -39,9 +39,9 @@ def read(paths: list[Path], adapter: Libero, noise_m: float, noise_rad: float = 
             later = np.ones(len(obs), bool)
             later[part.first_row] = False
             moved = rng.normal(0, noise_m, (int(later.sum()), len(GROUPS["positions"])))
-            obs[np.ix_(later, GROUPS["positions"])] += moved.astype(obs.dtype)
+            obs[np.ix_(later, np.array(GROUPS["positions"]))] += moved.astype(obs.dtype)
             turned = rng.normal(0, noise_rad, (int(later.sum()), len(GROUPS["joints"])))
-            obs[np.ix_(later, GROUPS["joints"])] += turned.astype(obs.dtype)
+            obs[np.ix_(later, np.array(GROUPS["joints"]))] += turned.astype(obs.dtype)
             found.append(replace(part, obs=obs, break_at=np.zeros(0, np.int64), break_obs=None))
     return found
 
