@@ -93,6 +93,7 @@ def main() -> None:
                 other.replay(replace(part))
             replay.append(total / (time.perf_counter() - began))
             core.append(total / (time.process_time() - used))
+            each = other.steps_executed / 25 / total  # simulated actions a transition
             other.close()
             began = time.perf_counter()
             run = qualcheck.score(Path(folder) / "rows.parquet", "libero", Path(folder) / f"run{repeat}", recheck=0)
@@ -109,8 +110,8 @@ def main() -> None:
     print(f"  robosuite {slow:,.0f}/s: replay {fast / slow:.1f} x, score's simulated actions "
           f"{all_of_it * steps / total / slow:.1f} x; peak memory {peak:,.0f} MB")  # fmt: skip
     own, its = float(np.median(core)), float(np.median(rival_core))
-    print(f"  one core against one, processor time: replay {own:,.0f}/s, robosuite {its:,.0f}/s: {own / its:.1f} x a "
-          f"transition, {own * steps / total / its:.1f} x a simulated action")  # fmt: skip
+    print(f"  one core against one, processor time: replay {own:,.0f}/s at {each:.2f} simulated actions, robosuite "
+          f"{its:,.0f}/s: {own / its:.1f} x a transition, {own * each / its:.1f} x a simulated action")  # fmt: skip
     adapter.close()
 
 
