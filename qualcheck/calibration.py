@@ -128,7 +128,10 @@ def _complete(content: dict[str, Any], spec: EnvSpec) -> bool:
             if found.get("label") is None or {len(scale.std_change), len(scale.std_state)} != {spec.obs_size}:
                 return False
             others = [each for seedings in scale.others.values() for each in seedings.values()]
-            for each in (scale.noise, *scale.settled.values(), *others):
+            known_hidden = (scale.noise, *scale.settled.values())
+            if not all(0 <= each.common <= each.limit_joint for each in known_hidden):
+                return False
+            for each in (*known_hidden, *others):
                 values = np.array([each.limit_joint, *each.usual.values()], np.float64)
                 if {*each.usual} != blocks or not np.isfinite(values).all() or (values <= 0).any():
                     return False
