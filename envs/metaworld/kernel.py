@@ -55,6 +55,7 @@ from qualcheck.envs.running_mujoco import cores, quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 MOST_QPOS, MOST_QVEL = 17, 16
+ARM_DOFS = 9  # seven joints and two fingers
 LAST_OF_HINGED = 10  # of qpos: only the lock's scene with a door on a hinge has so many
 STAGE_GOAL_M = 1e-3  # a goal so near to that of the second stage is it
 QPOS, QVEL, COMMANDED = slice(0, MOST_QPOS), slice(MOST_QPOS, MOST_QPOS + MOST_QVEL), slice(-3, None)
@@ -94,6 +95,7 @@ class Played:
     guessed: bool  # part of the state was a guess: a cut without its hidden state, or MuJoCo gave up on the way
     after: FloatArray  # (36,) state after the last action
     layout_m: FloatArray  # (3,) place of the furniture, NaN in scenes without
+    speed: FloatArray  # (T,) largest velocity before each action of what is not the arm, m/s or rad/s
 
 
 class Kernel:
@@ -193,7 +195,9 @@ class Kernel:
             code[:] = ILLEGAL_START
             blank, unknown = np.full((steps + 1, OBS_SIZE), np.nan), np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
             still = np.zeros(steps, bool)
-            return Played(blank, blank[:, :3], unknown[:steps], code, still, False, unknown[-1], blank[0, :3])
+            return Played(
+                blank, blank[:, :3], unknown[:steps], code, still, False, unknown[-1], blank[0, :3], np.zeros(steps)
+            )
         if filtered:
             code[row_code[:steps] != 0] = ILLEGAL_START
         else:
@@ -201,7 +205,7 @@ class Kernel:
         hinged = has_modified_door(task, context, rows)
         if known and task in LOCK_TASKS:
             assert episode.hidden is not None
-            hinged = bool(np.isfinite(episode.hidden[LAST_OF_HINGED]))
+            hinged = is_hinged(task, episode.hidden)
         scene = self.scene(task, hinged)
         model, data = scene.model, scene.data
         shift = self._begin(scene, episode, context, rows, known)
@@ -243,7 +247,9 @@ class Kernel:
         tip = tips(scene, xpos, xquat)
         tip[1:][code != 0] = np.nan
         guessed = not (known or episode.from_reset) or lost
-        return Played(obs, tip, hidden[:steps], code, touching, guessed, hidden[steps], scene.layout_m)
+        others = np.abs(np.delete(hidden[:steps, QVEL], np.s_[scene.arm_v : scene.arm_v + ARM_DOFS], axis=1))
+        speed = np.nan_to_num(others).max(axis=1)
+        return Played(obs, tip, hidden[:steps], code, touching, guessed, hidden[steps], scene.layout_m, speed)
 
     def _begin(self, scene: Scene, episode: Episode, context: FloatArray, rows: FloatArray, known: bool) -> FloatArray:
         """Put the scene before the first action of an episode; the shift of its furniture, (3,)."""
@@ -289,6 +295,11 @@ class Kernel:
             return
         free = any(joint.free for joint in scene.joints)
         scene.data.qvel[9 : 15 if free else 10] = 0
+
+
+def is_hinged(task: str, hidden: FloatArray) -> bool:
+    """Whether a hidden state, (36,), is one of the lock's scene whose door turns on a hinge."""
+    return task == "locked-door-open" or (task in LOCK_TASKS and bool(np.isfinite(hidden[LAST_OF_HINGED])))
 
 
 def commanded_by(task: str, start: Start, row: FloatArray, moved_m: FloatArray) -> FloatArray:
