@@ -142,9 +142,12 @@ class Kernel:
         scenes = self._mine.__dict__.setdefault("scenes", {})
         key = scene_key(task, modified_door)
         if key not in models:
-            models[key] = build(task, self.family, modified_door)
+            model = build(task, self.family, modified_door)
+            models[key] = model, model.body_pos.copy()
         if (task, key) not in scenes:
-            scenes[task, key] = Scene(task, TASKS[task].entities, self.family, models[key])
+            model, places = models[key]
+            model.body_pos[:] = places  # another task of this model may have moved the furniture
+            scenes[task, key] = Scene(task, TASKS[task].entities, self.family, model)
         found: Scene = scenes[task, key]
         return found
 
@@ -208,9 +211,9 @@ class Kernel:
             hinged = is_hinged(task, episode.hidden)
         scene = self.scene(task, hinged)
         model, data = scene.model, scene.data
+        start = self._starts.at(scene, np.full(3, np.nan))  # before the scene's state is set: it may have to settle it
         shift = self._begin(scene, episode, context, rows, known)
         objects = object_positions(scene, rows, shift)  # (R, Q)
-        start = self._starts.at(scene, np.full(3, np.nan))
         home = start.qpos[scene.arm_q : scene.arm_q + 7]  # (7,)
         path = commanded_hand(data.mocap_pos[0].copy(), wanted, task)
         hidden = np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from qualcheck.envs.metaworld import floors
+from qualcheck.envs.metaworld.goals import TippedRows
 from qualcheck.envs.metaworld.layout import TASKS
 from qualcheck.errors import UnknownName
 
@@ -42,6 +43,19 @@ def test_a_measured_floor_agrees_with_the_shipped_one(task: str) -> None:
     assert episodes == 20
     assert won / episodes == pytest.approx(kept / of, abs=0.3)
     assert floors.measure(task, "random", 60, 20, np.random.default_rng(3)) == (won, episodes)
+
+
+def test_the_step_of_a_recorded_success_is_found(golden: dict) -> None:
+    data, placements, rollouts = golden["easy"]
+    won = data["success"].reshape(len(placements), -1).any(axis=1)
+    for i in np.flatnonzero(won & (np.array([placement.task for placement in placements]) != "reach-wall")):
+        rows = rollouts.obs[rollouts.row_offsets[i] : rollouts.row_offsets[i + 1]].astype(np.float64)
+        shown = TippedRows(
+            rows, np.array([0, len(rows)]), np.ones(len(rows), bool), np.full((len(rows), 3), np.nan), np.ones(1, bool)
+        )
+        assert floors.first_success(placements[i].task, shown, "released").tolist() == [len(rows) - 1]
+        shown.ok[1:] = False
+        assert floors.first_success(placements[i].task, shown, "released").tolist() == [-1]
 
 
 def test_unknown_tasks_policies_and_predicates_are_refused() -> None:

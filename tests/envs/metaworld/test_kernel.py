@@ -136,6 +136,17 @@ def test_a_replay_continues_from_its_hidden_state_as_if_it_had_not_stopped(
         assert not rest.guessed
 
 
+def test_a_kernel_that_has_seen_nothing_continues_from_a_hidden_state_as_well(
+    episodes: list[Episode], kernel: Kernel
+) -> None:
+    for each in (each for each in episodes if each.task in ("reach", "door-lock", "window-close")):
+        (whole,) = kernel.play([each], filtered=True)
+        fresh = Kernel("2.3", threads=1)
+        cut = Episode(each.task, each.rows[7:], each.action[7:], each.rows[0], whole.hidden[7], from_reset=False)
+        np.testing.assert_array_equal(fresh.play([cut], filtered=True)[0].obs[1:, :4], whole.obs[8:, :4])
+        fresh.close()
+
+
 def test_a_cut_without_its_hidden_state_is_guessed_from_its_first_row(episodes: list[Episode], kernel: Kernel) -> None:
     each = next(each for each in episodes if each.task == "reach")
     cut = Episode("reach", each.rows[10:], each.action[10:], each.rows[0], from_reset=False)

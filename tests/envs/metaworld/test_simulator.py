@@ -17,7 +17,7 @@ from qualcheck.envs.metaworld.simulator import MetaWorldTask
 from qualcheck.errors import UnknownName, UsageError
 
 
-@pytest.mark.parametrize("task", ["window-open", "coffee-button", "door-open"])
+@pytest.mark.parametrize("task", ["window-open", "coffee-button", "faucet-open"])
 def test_an_environment_replays_a_recording_and_its_success(task: str, golden: dict) -> None:
     data, placements, rollouts = golden["real"]
     won = data["success"].reshape(len(placements), -1).any(axis=1)
@@ -92,7 +92,7 @@ def test_the_referee_takes_the_same_step_as_the_filter(golden: dict) -> None:
         other = part.action[at].copy()
         other[:, 0] = np.where(other[:, 0] > 0, -1, 1)
         moved = np.abs(adapter.referee(part.start_obs[at], other, hidden=found.hidden[at])[0] - end)[:, 0]
-        assert (moved > 1e-4).mean() > 0.8
+        assert (moved > 5e-5).mean() > 0.8
     adapter.close()
 
 
