@@ -22,6 +22,7 @@ from qualcheck.envs.metaworld.layout import (
     position,
     simulated_columns,
 )
+from qualcheck.envs.metaworld.scene import has_modified_door, scene_key
 
 
 def read(shared_data: Path, name: str, fault: str = "") -> list[Episode]:
@@ -254,3 +255,20 @@ def test_both_stages_of_make_coffee_have_their_goal(shared_data: Path, kernel: K
     assert changed
     for each, done in zip(changed, kernel.play(changed, filtered=True), strict=True):
         np.testing.assert_allclose(done.obs[:, 4:7], each.rows[:, 4:7], atol=1e-6)
+
+
+def test_tasks_that_share_a_model_do_not_hand_on_its_moved_furniture(episodes: list[Episode]) -> None:
+    first = {each.task: each for each in reversed(episodes)}
+    shared: dict[str, list[Episode]] = {}
+    for task, each in first.items():
+        shared.setdefault(scene_key(task, has_modified_door(task, each.rows[0], each.rows)), []).append(each)
+    pairs = [(one, other) for group in shared.values() for one in group for other in group if one.task != other.task]
+    assert pairs
+    for one, other in pairs:
+        alone, after = Kernel("2.3", threads=1), Kernel("2.3", threads=1)
+        (expected,) = alone.play([other], filtered=True)
+        after.play([one], filtered=True)
+        (found,) = after.play([other], filtered=True)
+        np.testing.assert_array_equal(found.obs, expected.obs, err_msg=f"{other.task} after {one.task}")
+        alone.close()
+        after.close()
