@@ -16,7 +16,7 @@ from qualcheck.errors import DataError, UsageError
 from qualcheck.grade import parse_grade
 from qualcheck.io import Source, looks_standardised, open_source, read_statistics
 from qualcheck.options import ScoreOptions
-from qualcheck.scoring import Labels
+from qualcheck.scoring import Labels, of_task
 from qualcheck.storage import find_storage, finer_rows, sample
 
 FAMILY_KEY = "qualcheck_family"  # what a filtered file says of itself
@@ -153,7 +153,8 @@ def _in_family(
             continue
         if options.start != "auto" or first.is_reset is None:
             first = replace(first, is_reset=np.full(first.n_rollouts, options.start != "any"))
-        name, evidence = adapter.recognise(first)
+        given = adapter.placement_of_task(options.task).task if options.task else None
+        name, evidence = adapter.recognise(of_task(first, given))
         if name:
             found[name] = source.path
             lines.append(f"{source.path}: simulator family {name}: {evidence}")

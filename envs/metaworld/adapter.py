@@ -129,7 +129,7 @@ class MetaWorld:
             return self._latest[1:]
         before = self.steps_executed
         found = sequential.run(rollouts, tasks_of(rollouts), self._simulator())
-        for each in (found.candidates, found.code, found.situation, found.hidden, found.tip_m):
+        for each in (found.candidates, found.code, found.situation, found.hidden, found.tip_m, found.compared):
             each.setflags(write=False)
         replay = Replay(
             found.candidates,
@@ -138,6 +138,7 @@ class MetaWorld:
             self.steps_executed - before,
             situation=found.situation,
             hidden=found.hidden,
+            compared=found.compared,
         )
         self._latest = (weakref.ref(rollouts), replay, found)
         return replay, found

@@ -77,6 +77,7 @@ class Filtered:
     situation: IntArray  # (M,) int8
     hidden: FloatArray  # (M, H) before each action, NaN where unknown
     tip_m: FloatArray  # (M, 3) tip of the gripper under the simulated hand after each action, seen from the hand
+    compared: BoolArray  # (M, 91) columns that the simulator of the task fills
 
 
 def rounding_of(rollouts: Rollouts) -> FloatArray:
@@ -229,7 +230,10 @@ class _Filter:
         self._anchor(episodes, near, replayed & ~settled & ~near & rollouts.has_end)
         hidden[self.lost | ~np.isfinite(hidden[:, CARRIED.stop - 1])] = np.nan
         situation = np.where(settled, kind, UNSETTLED).astype(np.int8)
-        return Filtered(self.candidates, code, situation, hidden, self.tip_m)
+        compared = np.zeros((len(code), OBS_SIZE), bool)
+        for task in np.unique(each[each != ""]):
+            compared[each == task] = simulated_columns(str(task))
+        return Filtered(self.candidates, code, situation, hidden, self.tip_m, compared)
 
     def _carry(self, episodes: dict[int, tuple[int, Episode]]) -> None:
         """The first seeding of all rollouts."""
