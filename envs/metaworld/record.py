@@ -1,7 +1,7 @@
 """Real rollouts in the benchmark's layout, for calibration and tests.
 
-Their physics is that of the kernel, which replays them to its last digits: what the emulation of an older simulator
-costs shows on files of that simulator alone.
+Those of the older simulators are played by the kernel, which replays them to its last digits: what their emulation
+costs shows on files of those simulators alone. metaworld's own are played in its environments (`stock`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from qualcheck.errors import unknown_name
 from qualcheck.types import AnyArray, BoolArray, FloatArray, Placement, Rollouts
 
 PURPOSES = {"fit": 11, "control": 12}  # -> seed; what is fitted on and what is tested are never the same rollouts
+EMULATED = ("mujoco-2.3", "mujoco-3.0")  # families whose recordings made here show less error than those made there
 RANDOM_SHARE = 0.2  # of the rollouts of `recordings`
 RIGID = ("door-unlock",)  # tasks of which every second rollout has metaworld's door, with which alone they can be done
 
@@ -127,10 +128,13 @@ def record(
         running = [i for i, end, good in zip(running, done, sound, strict=True) if good and not end]
     if kernel is None:
         simulator.close()
-    return _rollouts(task, live, won, [sentence(task, rng) for _ in range(n)])
+    return rollouts_of(task, live, won, [sentence(task, rng) for _ in range(n)])
 
 
-def _rollouts(task: str, live: list[Live], won: BoolArray, instruction: list[str | None]) -> Rollouts:
+def rollouts_of(
+    task: str, live: list[Live], won: BoolArray, instruction: list[str | None], dtype: type = np.float32
+) -> Rollouts:
+    """Episodes that are over, as the rollouts of a file, rows of a `dtype`; those that `won`, (n,), end terminal."""
     n, length = len(live), np.array([len(each.action) for each in live], np.int64)
     offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
     last = np.zeros(offsets[-1], bool)
@@ -138,7 +142,7 @@ def _rollouts(task: str, live: list[Live], won: BoolArray, instruction: list[str
     terminal = last & np.repeat(won, length)
     none = np.zeros((0, OBS_SIZE))
     rollouts = Rollouts(
-        obs=np.concatenate([none, *(np.stack(each.rows) for each in live)]).astype(np.float32),
+        obs=np.concatenate([none, *(np.stack(each.rows) for each in live)]).astype(dtype),
         action=np.array([move for each in live for move in each.action], np.float32).reshape(-1, ACTION_SIZE),
         offsets=offsets,
         has_final=np.ones(n, bool),
@@ -163,6 +167,8 @@ def _rollouts(task: str, live: list[Live], won: BoolArray, instruction: list[str
 def recordings(purpose: str, each: int, family: str = next(iter(FAMILIES))) -> Iterator[Rollouts]:
     """`each` rollouts of every task of every level, one task after the other, a fifth of them at random.
 
+    Those of the family that is metaworld as it is are played in its own environments, where it has the task.
+
     Args:
         purpose: "fit" or "control", which share no random numbers.
         each: rollouts of a task.
@@ -173,9 +179,13 @@ def recordings(purpose: str, each: int, family: str = next(iter(FAMILIES))) -> I
     """
     if family not in FAMILIES:
         raise unknown_name("simulator family of metaworld", family, list(FAMILIES))
+    from qualcheck.envs.metaworld import stock  # not at the top: it records with what stands here
+
     kernel = Kernel(FAMILIES[family])
     for level, (name, tasks) in enumerate(goals.TASKS.items()):
         for place, task in enumerate(tasks):
             rng = np.random.default_rng([PURPOSES[purpose], list(FAMILIES).index(family), level, place])
-            yield replace(record(task, each, rng, RANDOM_SHARE, kernel), level=[name] * each)
+            own = FAMILIES[family] == stock.STOCK and stock.stock_env(task) is not None
+            made = stock.record(task, each, rng, RANDOM_SHARE) if own else record(task, each, rng, RANDOM_SHARE, kernel)
+            yield replace(made, level=[name] * each)
     kernel.close()

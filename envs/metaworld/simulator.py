@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import gymnasium
@@ -23,7 +22,6 @@ from qualcheck.envs.metaworld.kernel import (
     Played,
     goals_after,
     is_hinged,
-    shown_rows,
 )
 from qualcheck.envs.metaworld.layout import (
     ACTION_SIZE,
@@ -45,7 +43,6 @@ from qualcheck.envs.metaworld.layout import (
     SUBSTEPS,
     TASK,
     TASK_IDS,
-    TASKS,
     commanded_hand,
     quaternion,
     takeable,
@@ -55,58 +52,16 @@ from qualcheck.envs.metaworld.layout import (
 )
 from qualcheck.envs.metaworld.recognise import FAMILIES
 from qualcheck.envs.metaworld.scene import Scene
+from qualcheck.envs.metaworld.stock import STOCK, shown, stock_end, stock_env
 from qualcheck.envs.metaworld.tasks import tasks_of_rows
 from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.types import AnyArray, FloatArray, IntArray
 
-STOCK = "3.x"  # the kernel's family that is metaworld as it is
 # How far metaworld's own step and the kernel's may end apart, by group (m, 1, m, 1): its models keep the geoms that the
 # kernel's have lost, and its solver starts elsewhere, which shows in contacts.
 AGREES = np.array([1e-4, 1e-3, 1e-3, 1e-2])
 assert len(AGREES) == len(GROUPS)
-
-
-@cache
-def stock_env(task: str) -> Any:
-    """metaworld's own environment of a task; None where it has none."""
-    from metaworld.env_dict import ALL_V3_ENVIRONMENTS  # slow to import
-
-    if f"{task}-v3" not in ALL_V3_ENVIRONMENTS:
-        return None
-    env: Any = ALL_V3_ENVIRONMENTS[f"{task}-v3"]()
-    env._partially_observable, env._freeze_rand_vec, env._set_task_called = False, True, True
-    env._last_rand_vec = (env._random_reset_space.low + env._random_reset_space.high) / 2
-    env.reset()
-    return env
-
-
-@cache
-def _stock_scene(task: str) -> Scene:
-    return Scene(task, TASKS[task].entities, Kernel(STOCK, threads=1).family, stock_env(task).model)
-
-
-def stock_end(task: str, row: FloatArray, action: AnyArray, hidden: FloatArray, layout_m: FloatArray) -> FloatArray:
-    """The row after one step of metaworld's own environment, (91,); goal and other blocks as on the row before.
-
-    Args:
-        task: one that metaworld has.
-        row: (91,) before.
-        action: (4,).
-        hidden: (36,) state of the simulator before.
-        layout_m: (3,) place of the furniture, NaN where there is none.
-    """
-    env, scene = stock_env(task), _stock_scene(task)
-    model, data = env.model, env.data
-    scene.place_layout(layout_m)
-    mujoco.mj_resetData(model, data)
-    data.qpos[:], data.qvel[:] = hidden[QPOS][: model.nq], hidden[QVEL][: model.nv]
-    data.mocap_pos[0], data.mocap_quat[0] = hidden[COMMANDED], UPRIGHT_MOCAP
-    move = np.clip(action.astype(np.float64), -1, 1)
-    env.set_xyz_action(move[:3])
-    env.do_simulation([action[3], -action[3]], n_frames=env.frame_skip)
-    mujoco.mj_kinematics(model, data)
-    return _shown(scene, data, row)
 
 
 def plain_end(scene: Scene, row: FloatArray, action: AnyArray, hidden: FloatArray, layout_m: FloatArray) -> FloatArray:
@@ -120,12 +75,7 @@ def plain_end(scene: Scene, row: FloatArray, action: AnyArray, hidden: FloatArra
     for _ in range(SUBSTEPS):
         mujoco.mj_step(model, data)
     mujoco.mj_kinematics(model, data)
-    return _shown(scene, data, row)
-
-
-def _shown(scene: Scene, data: Any, row: FloatArray) -> FloatArray:
-    pose = np.stack([data.xpos[scene.bodies]] * 2), np.stack([data.xquat[scene.bodies]] * 2)
-    return np.asarray(shown_rows(scene, *pose, row[None], 1)[1])
+    return shown(scene, data, row)
 
 
 def referee(obs: AnyArray, action: AnyArray, hidden: FloatArray | None, kernel: Kernel) -> tuple[AnyArray, IntArray]:

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from qualcheck.contract_subject import pieces
-from qualcheck.envs.metaworld import MetaWorld, record, simulator
+from qualcheck.envs.metaworld import MetaWorld, record, stock
 from qualcheck.envs.metaworld.filter import run
 from qualcheck.envs.metaworld.kernel import Kernel
 from qualcheck.envs.metaworld.layout import CODES, block
@@ -103,11 +103,11 @@ def test_metaworlds_own_environments_step_as_the_newest_family_does() -> None:
         part = record.record(task, 1, np.random.default_rng(6), kernel=kernel, horizon=30)
         found = run(part, np.array([task]), kernel)
         for t in range(0, part.n_transitions, 6):
-            stock = simulator.stock_end(
+            end = stock.stock_end(
                 task, part.start_obs[t].astype(np.float64), part.action[t], found.hidden[t, :36], found.hidden[t, 73:76]
             )
-            np.testing.assert_allclose(stock[:4], found.candidates[0, t, :4], atol=2e-4, err_msg=task)
-    assert simulator.stock_env("make-coffee") is None
+            np.testing.assert_allclose(end[:4], found.candidates[0, t, :4], atol=2e-4, err_msg=task)
+    assert stock.stock_env("make-coffee") is None
     kernel.close()
 
 
