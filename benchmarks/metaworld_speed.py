@@ -12,14 +12,14 @@ step that it simulates. Rivals, on one thread as they come:
   locked-door-open have none;
 - bare `mj_step` on the adapter's model of the scene, five calls a transition from the states of the filter, nothing
   else done.
-Rounds are interleaved; medians and ratios of medians are printed.
+Rounds are interleaved; medians and ratios of medians are printed, of the wall clock and, since that needs idle cores,
+of processor time: "a core" is how many times as many transitions a second of one core makes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,18 @@ from qualcheck.envs.running_mujoco import cores, quiet
 from qualcheck.io import open_source
 from qualcheck.types import Rollouts
 
-Rounds = dict[str, list[float]]
+Spent = tuple[float, float]  # seconds of the wall clock and of processor time
+Rounds = dict[str, list[Spent]]
+
+
+class Watch:
+    """Time spent since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def read(self) -> Spent:
+        return time.perf_counter() - self._began[0], time.process_time() - self._began[1]
 
 
 def of_files(paths: list[Path]) -> dict[str, list[Rollouts]]:
@@ -80,52 +91,53 @@ def adapter_for(task: str, warm: Rollouts) -> MetaWorld:
     return adapter
 
 
-def step_env(task: str, rollouts: Rollouts) -> float:
-    """Seconds in `env.step` with the actions of all rollouts; the resets between them are not counted."""
-    env, spent = stock_env(task), 0.0
+def step_env(task: str, rollouts: Rollouts) -> Spent:
+    """Time in `env.step` with the actions of all rollouts; the resets between them are not counted."""
+    env, wall, cpu = stock_env(task), 0.0, 0.0
     for i in range(rollouts.n_rollouts):
         env.reset()
         moves = rollouts.action[rollouts.offsets[i] : rollouts.offsets[i + 1]]
-        began = time.perf_counter()
+        watch = Watch()
         for move in moves:
             env.step(move)
-        spent += time.perf_counter() - began
-    return spent
+        spent = watch.read()
+        wall, cpu = wall + spent[0], cpu + spent[1]
+    return wall, cpu
 
 
-def step_bare(adapter: MetaWorld, task: str, rollouts: Rollouts, hidden: np.ndarray) -> float:
-    """Seconds for five mj_step calls a transition."""
+def step_bare(adapter: MetaWorld, task: str, rollouts: Rollouts, hidden: np.ndarray) -> Spent:
+    """Time for five mj_step calls a transition."""
     scene = adapter._simulator().scene(task, is_hinged(task, hidden[0]))
     model, data = scene.model, scene.data
     push = np.stack([rollouts.action[:, 3], -rollouts.action[:, 3]], axis=1).astype(np.float64)
     mujoco.mj_resetData(model, data)
-    began = time.perf_counter()
+    watch = Watch()
     for state, grip in zip(hidden, push, strict=True):
         data.qpos[:], data.qvel[:] = state[QPOS][: model.nq], state[QVEL][: model.nv]
         data.mocap_pos[0], data.mocap_quat[0], data.ctrl[:] = state[COMMANDED], UPRIGHT_MOCAP, grip
         mujoco.mj_step(model, data, SUBSTEPS)
-    return time.perf_counter() - began
+    return watch.read()
 
 
 def rounds(task: str, rollouts: Rollouts, warm: Rollouts, repeats: int) -> tuple[Rounds, int]:
-    """Seconds of every contender in every round, and the steps that `replay` executes."""
+    """Time of every contender in every round, and the steps that `replay` executes."""
     found: Rounds = {name: [] for name in ("replay", "open loop", "env.step", "mj_step")}
     steps = 0
     for _ in range(repeats):
         adapter = adapter_for(task, warm)
         fresh, before = replace(rollouts), adapter.steps_executed
-        began = time.perf_counter()
+        watch = Watch()
         replayed = adapter.replay(fresh)
-        found["replay"].append(time.perf_counter() - began)
+        found["replay"].append(watch.read())
         steps = adapter.steps_executed - before
         with quiet():
-            found["env.step"].append(step_env(task, rollouts) if stock_env(task) is not None else np.nan)
+            found["env.step"].append(step_env(task, rollouts) if stock_env(task) is not None else (np.nan, np.nan))
             found["mj_step"].append(step_bare(adapter, task, rollouts, replayed.hidden[:, :36]))
         adapter.close()
         adapter = adapter_for(task, warm)
-        began = time.perf_counter()
+        watch = Watch()
         adapter.open_loop(fresh)
-        found["open loop"].append(time.perf_counter() - began)
+        found["open loop"].append(watch.read())
         adapter.close()
     return found, steps
 
@@ -139,9 +151,7 @@ def main() -> None:
     options = parser.parse_args()
     given = of_files(options.files)
     print(f"{cores()} threads, load {os.getloadavg()[0]:.1f}; ms a transition, and how many times as fast as env.step")
-    print(
-        f"{'task':20}{'rows':>6}{'env.step':>10}{'mj_step':>9}{'open loop':>11}{'':>7}{'replay':>9}{'':>7}  of mj_step"
-    )
+    print(f"{'env.step':>36}{'mj_step':>9}{'open loop':>18}{'a core':>8}{'replay':>18}{'a core':>8}{'of mj_step':>12}")
     ratios = []
     for task in options.task or TASKS:
         rng = np.random.default_rng(0)
@@ -152,19 +162,23 @@ def main() -> None:
         rollouts = joined([own[i % len(own)] for i in range(options.rollouts)])
         found, steps = rounds(task, rollouts, warm, options.repeats)
         n = rollouts.n_transitions
-        each = {name: 1e3 * statistics.median(values) / n for name, values in found.items()}
-        rival = each["env.step"]
-        ratio = rival / each["open loop"], rival / each["replay"], each["mj_step"] * steps / n / each["replay"]
-        ratios.append(ratio)
+        each = {name: 1e3 * np.median(values, axis=0) / n for name, values in found.items()}  # (2,) wall, processor
+        opened, replayed = each["env.step"] / each["open loop"], each["env.step"] / each["replay"]
+        bare = each["mj_step"] * steps / n / each["replay"]
+        ratios.append([*opened, *replayed, bare[0]])
         print(
-            f"{task:20}{n:6}{rival:10.3f}{each['mj_step']:9.3f}{each['open loop']:11.3f}{ratio[0]:6.1f}x"
-            f"{each['replay']:9.3f}{ratio[1]:6.1f}x{ratio[2]:10.2f}x",
+            f"{task:20}{n:6}{each['env.step'][0]:10.3f}{each['mj_step'][0]:9.3f}{each['open loop'][0]:11.3f}"
+            f"{opened[0]:6.1f}x{opened[1]:7.1f}x{each['replay'][0]:11.3f}{replayed[0]:6.1f}x{replayed[1]:7.1f}x"
+            f"{bare[0]:11.2f}x",
             flush=True,
         )
     table = np.array(ratios)
     for name, how in (("mean", np.nanmean), ("worst", np.nanmin)):
-        open_loop, replay, bare = how(table, axis=0)
-        print(f"{name}: open loop {open_loop:.1f} x, replay {replay:.1f} x env.step; replay {bare:.2f} x bare mj_step")
+        of = how(table, axis=0)
+        print(
+            f"{name}: open loop {of[0]:.1f} x env.step ({of[1]:.1f} x a core), replay {of[2]:.1f} x ({of[3]:.1f} x a "
+            f"core); replay makes as many steps as bare mj_step on one thread in {1 / of[4]:.2f} x its time"
+        )
 
 
 if __name__ == "__main__":

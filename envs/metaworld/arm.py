@@ -103,11 +103,12 @@ def reach(scene: Scene, hand_m: FloatArray) -> float:
     arm, dofs = slice(scene.arm_q, scene.arm_q + 7), slice(scene.arm_v, scene.arm_v + 7)
     low, high = scene.arm_low - SOFT_LIMIT_RAD, scene.arm_high + SOFT_LIMIT_RAD
     jacobian, error, back = np.zeros((6, model.nv)), np.zeros(6), np.zeros(4)
+    hand, pull = data.xpos[scene.hand], np.empty(6)
     mujoco.mj_kinematics(model, data)
     upright = data.xquat[scene.hand].copy()
     for turn in range(TURNS):
-        error[:3] = hand_m - data.xpos[scene.hand]
-        if np.abs(error[:3]).max() < NEAR_ENOUGH_M:
+        error[:3] = hand_m - hand
+        if max(map(abs, error[:3].tolist())) < NEAR_ENOUGH_M:
             break
         if turn:  # before the first one the orientation is right
             mujoco.mju_negQuat(back, data.xquat[scene.hand])
@@ -118,9 +119,12 @@ def reach(scene: Scene, hand_m: FloatArray) -> float:
         mujoco.mj_jacBody(model, data, jacobian[:3], jacobian[3:], scene.hand)
         both = jacobian[:, dofs].copy()  # (6, 7)
         both[3:] *= ORIENTATION_WEIGHT
-        data.qpos[arm] = np.clip(data.qpos[arm] + both.T @ np.linalg.solve(both @ both.T + _DAMPED, error), low, high)
+        square = both @ both.T + _DAMPED
+        mujoco.mju_cholFactor(square, 0.0)
+        mujoco.mju_cholSolve(pull, square, error)
+        data.qpos[arm] = np.minimum(np.maximum(data.qpos[arm] + both.T @ pull, low), high)
         mujoco.mj_kinematics(model, data)
-    return float(np.abs(hand_m - data.xpos[scene.hand]).max())
+    return float(np.abs(hand_m - hand).max())
 
 
 def take(scene: Scene, row: FloatArray, objects: FloatArray, home: FloatArray, seed_arm: bool = True) -> None:
@@ -206,6 +210,8 @@ class Starts:
 
     def at(self, scene: Scene, hand_m: FloatArray) -> Start:
         """The start of an episode whose row 0 shows the hand at a place, (3,); NaN: with nothing in its way."""
+        from qualcheck.envs.metaworld import doors  # not at the top: it also runs by itself, as a module
+
         key = (scene_key(scene.task, scene.modified_door), str(TASKS[scene.task].hand_start_m))
         with self._lock:
             if key not in self._usual:
@@ -219,8 +225,8 @@ class Starts:
             if scene.task not in LOCK_TASKS or not off >= CLOSE_START_M:
                 return usual
             if key not in self._doors:
-                settled = [self._behind_door(scene, np.array([x, y])).numbers for x in DOOR_X_M for y in DOOR_Y_M]
-                table = np.reshape(settled, (len(DOOR_X_M), len(DOOR_Y_M), -1))
+                table = doors.shipped(scene.family.name, key[0])
+                table = self.behind_doors(scene) if table is None else table
                 self._doors[key] = RegularGridInterpolator((DOOR_X_M, DOOR_Y_M), table)(_FINE)  # (F, 6 + nq + nv)
             known = self._doors[key]
         hand = known[:, 3:6] if scene.task in STEPS_ONCE_MORE else known[:, :3]
@@ -228,9 +234,14 @@ class Starts:
         velocities = 6 + scene.model.nq
         return Start(best[6:velocities], best[velocities:], best[:3], best[3:6])
 
-    def _behind_door(self, scene: Scene, place_m: FloatArray) -> Start:
-        scene.move_layout(place_m)
-        return self._settle(scene)
+    def behind_doors(self, scene: Scene) -> FloatArray:
+        """The numbers of the start with the door at each place of the table, (9, 5, 6 + nq + nv)."""
+        found = []
+        for x in DOOR_X_M:
+            for y in DOOR_Y_M:
+                scene.move_layout(np.array([x, y]))
+                found.append(self._settle(scene).numbers)
+        return np.reshape(found, (len(DOOR_X_M), len(DOOR_Y_M), -1))
 
     def _settle(self, scene: Scene) -> Start:
         self.steps += RESET_STEPS + 1

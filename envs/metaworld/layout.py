@@ -240,9 +240,12 @@ def commanded_hand(start_m: FloatArray, action: AnyArray, task: str) -> FloatArr
     """The mocap body before each action and after the last: m' = clip(m + 0.01 clip(a)). (3,), (T, 4) -> (T+1, 3)."""
     low, path = TASKS[task].mocap_low_m, np.empty((len(action) + 1, 3))
     path[0] = start_m
-    moves = ACTION_SCALE_M * np.clip(action[:, :3].astype(np.float64), -1, 1)
-    for t, move in enumerate(moves):  # the clip makes each depend on the last
-        path[t + 1] = np.clip(path[t] + move, low, MOCAP_HIGH)
+    path[1:] = ACTION_SCALE_M * np.clip(action[:, :3].astype(np.float64), -1, 1)
+    free = np.cumsum(path, axis=0)
+    if ((free[1:] >= low) & (free[1:] <= MOCAP_HIGH)).all():
+        return free
+    for t in range(len(action)):  # the clip makes each depend on the last
+        path[t + 1] = np.minimum(np.maximum(path[t] + path[t + 1], low), MOCAP_HIGH)
     return path
 
 

@@ -331,15 +331,21 @@ def _turning_body(model: mujoco.MjModel, mark: Marker) -> int:
     return int(model.body(mark.turned_by).id)
 
 
+def _cross(a: FloatArray, b: FloatArray) -> FloatArray:
+    """np.cross of (..., 3) arrays at a fifth of its cost."""
+    a0, a1, a2, b0, b1, b2 = a[..., 0], a[..., 1], a[..., 2], b[..., 0], b[..., 1], b[..., 2]
+    return np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
+
+
 def rotate(quat: FloatArray, vector: FloatArray) -> FloatArray:
     """Vectors turned by quaternions, scalar first. (..., 4), (..., 3) -> (..., 3)."""
     scalar, axis = quat[..., :1], quat[..., 1:]
-    twice = 2 * np.cross(axis, vector)
-    return np.asarray(vector + scalar * twice + np.cross(axis, twice))
+    twice = 2 * _cross(axis, vector)
+    return np.asarray(vector + scalar * twice + _cross(axis, twice))
 
 
 def multiply(first: FloatArray, second: FloatArray) -> FloatArray:
     """Products of quaternions, scalar first. (..., 4), (..., 4) -> (..., 4)."""
     a, u, b, v = first[..., :1], first[..., 1:], second[..., :1], second[..., 1:]
     scalar = a * b - (u * v).sum(axis=-1, keepdims=True)
-    return np.concatenate([scalar, a * v + b * u + np.cross(u, v)], axis=-1)
+    return np.concatenate([scalar, a * v + b * u + _cross(u, v)], axis=-1)
