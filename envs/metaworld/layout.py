@@ -90,6 +90,7 @@ TASKS = {
 LOCK_TASKS = ("door-unlock", "door-lock", "locked-door-open")
 
 TASK_IDS = tuple(TASKS)
+REWARDED = ("door-open",)  # tasks whose raw reward follows from rows: hand, handle, door angle and action
 
 # What the error of a true replay depends on. A lock's door that starts jammed, or behind which the hand has been, has
 # errors of its own; an object that moves untouched is followed less well than one that lies still.
@@ -148,6 +149,7 @@ def make_spec(version: str = "1") -> EnvSpec:
             "steps_since_contact",
         ),
         situations=SITUATIONS,
+        unrewarded=tuple(task for task in TASKS if task not in REWARDED),
         batch_transitions=BATCH,
     )
 
