@@ -55,7 +55,6 @@ from qualcheck.envs.running_mujoco import cores, quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 MOST_QPOS, MOST_QVEL = 17, 16
-ARM_DOFS = 9  # seven joints and two fingers
 LAST_OF_HINGED = 10  # of qpos: only the lock's scene with a door on a hinge has so many
 STAGE_GOAL_M = 1e-3  # a goal so near to that of the second stage is it
 QPOS, QVEL, COMMANDED = slice(0, MOST_QPOS), slice(MOST_QPOS, MOST_QPOS + MOST_QVEL), slice(-3, None)
@@ -95,7 +94,7 @@ class Played:
     guessed: bool  # part of the state was a guess: a cut without its hidden state, or MuJoCo gave up on the way
     after: FloatArray  # (36,) state after the last action
     layout_m: FloatArray  # (3,) place of the furniture, NaN in scenes without
-    speed: FloatArray  # (T,) largest velocity before each action of what is not the arm, m/s or rad/s
+    speed: FloatArray  # (T,) largest velocity before each action of what the row's blocks show, m/s or rad/s
 
 
 class Kernel:
@@ -213,7 +212,8 @@ class Kernel:
         model, data = scene.model, scene.data
         start = self._starts.at(scene, np.full(3, np.nan))  # before the scene's state is set: it may have to settle it
         shift = self._begin(scene, episode, context, rows, known)
-        objects = object_positions(scene, rows, shift)  # (R, Q)
+        with np.errstate(invalid="ignore", over="ignore"):  # rows that are not taken on may hold any number
+            objects = object_positions(scene, rows, shift)  # (R, Q)
         home = start.qpos[scene.arm_q : scene.arm_q + 7]  # (7,)
         path = commanded_hand(data.mocap_pos[0].copy(), wanted, task)
         hidden = np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
@@ -250,8 +250,7 @@ class Kernel:
         tip = tips(scene, xpos, xquat)
         tip[1:][code != 0] = np.nan
         guessed = not (known or episode.from_reset) or lost
-        others = np.abs(np.delete(hidden[:steps, QVEL], np.s_[scene.arm_v : scene.arm_v + ARM_DOFS], axis=1))
-        speed = np.nan_to_num(others).max(axis=1)
+        speed = np.abs(np.nan_to_num(hidden[:steps, QVEL][:, scene.shown_v])).max(axis=1)
         return Played(obs, tip, hidden[:steps], code, touching, guessed, hidden[steps], scene.layout_m, speed)
 
     def _begin(self, scene: Scene, episode: Episode, context: FloatArray, rows: FloatArray, known: bool) -> FloatArray:

@@ -197,6 +197,8 @@ class Scene:
         mujoco.mj_kinematics(model, self.data)
         seen = self.entity_positions(self.data.xpos[self.bodies][None], self.data.xquat[self.bodies][None])[0]
         self.joints = [self._joint_of(joint, seen) for joint in range(model.njnt) if self._is_task_joint(joint)]
+        shown = [joint for joint in self.joints if joint.entity]  # not the mug that stands under a coffee-button
+        self.shown_v = np.array([joint.dof + k for joint in shown for k in range(6 if joint.free else 1)])
 
     def _is_task_joint(self, joint: int) -> bool:
         return not self.arm_q <= self.model.jnt_qposadr[joint] < self.arm_q + 9
