@@ -13,6 +13,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             scene = kernel.scene("door-unlock", hinged)
             tables[f"{family} {scene_key('door-unlock', hinged)}"] = Starts().behind_doors(scene)
         kernel.close()
-    np.savez(given.output, **{MADE_WITH: np.array(version("mujoco"))}, **tables)
+    content: dict[str, Any] = {MADE_WITH: np.array(version("mujoco")), **tables}
+    np.savez(given.output, **content)
 
 
 if __name__ == "__main__":

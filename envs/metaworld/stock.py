@@ -83,7 +83,7 @@ def _episode(task: str, player: Player, seed: int, horizon: int, dtype: type) ->
     env.seed(seed)
     obs, _ = env.reset()
     mujoco.mj_kinematics(model, data)
-    row = np.zeros(OBS_SIZE)
+    row: FloatArray = np.zeros(OBS_SIZE)
     row[GOAL] = env._target_pos
     row = shown(scene, data, row)
     row[HAND], row[OPENING] = obs[HAND], obs[OPENING]  # a substep old, as every row 0
