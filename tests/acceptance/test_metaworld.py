@@ -178,7 +178,7 @@ def test_held_out_recorded_rollouts_pass_at_the_noise_floor(score: Any) -> None:
 def test_held_out_recorded_rollouts_pass_at_the_judging_grade(score: Any) -> None:
     for level in (*LEVELS, "real_mj301"):
         run = score(golden(level))
-        assert (run.t["tc"][run.t["rollout"] % 2 == 1] == 0).mean() <= 0.01
+        assert (run.t["tc"][run.t["rollout"] % 2 == 1] == 0).mean() <= 0.02
 
 
 def test_labels_stay_when_next_observations_are_taken_away(
