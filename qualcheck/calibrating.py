@@ -37,6 +37,7 @@ def calibrate(
     *,
     alpha: float = ALPHA,
     trust_pickle: bool = False,
+    family: str | None = None,
 ) -> Calibration:
     """Fit the tolerances of an environment on real rollouts, and write them to `out`.
 
@@ -48,6 +49,7 @@ def calibrate(
         out: JSON file to create.
         alpha: share of new real rollouts that may hold a rejected transition.
         trust_pickle: load pickles with numpy's own loader.
+        family: simulator family that made the files; None: recognised from them.
 
     Raises:
         DataError: a file cannot be used, or holds too little.
@@ -69,7 +71,7 @@ def calibrate(
             raise DataError(f"{path}: no such file. Check the path.")
     refuse_overlap(out, paths)
     try:
-        inputs = open_inputs(adapter, paths, ScoreOptions(trust_pickle=trust_pickle))
+        inputs = open_inputs(adapter, paths, ScoreOptions(trust_pickle=trust_pickle, family=family), calibrated=False)
         fitted: list[Rollouts] = []
         kept: list[Rollouts] = []
         for source in inputs.sources:
@@ -155,7 +157,7 @@ def _control(adapter: EnvAdapter, rollouts: Sequence[Rollouts], scale: Scale | N
         with CanonicalWriter(path, adapter.spec, {}) as writer:
             for part in rollouts:
                 writer.append(part)
-        inputs = open_inputs(adapter, [path], ScoreOptions(family=adapter.family or None))
+        inputs = open_inputs(adapter, [path], ScoreOptions(family=adapter.family or None), calibrated=False)
         labels = [replace(label, scale=scale) for label in inputs.labels]
         run_pass(adapter, inputs.sources, labels, Path(folder), Referee.draw(inputs.transitions, 0, 0))
         table: dict[str, Any] = control_of_run(Path(folder), "")["rollouts"]

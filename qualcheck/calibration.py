@@ -44,11 +44,14 @@ class Calibration:
             return None
         return Scale(
             storage,
-            Tolerance(found["median"], found["tolerance"]),
+            Tolerance(found["median"], found["tolerance"], found["common"]),
             np.array(self.content["std_change"]),
             np.array(self.content["std_state"]),
             found["label"],
-            {name: Tolerance(each["median"], each["tolerance"]) for name, each in found.get("settled", {}).items()},
+            {
+                name: Tolerance(each["median"], each["tolerance"], each["common"])
+                for name, each in found.get("settled", {}).items()
+            },
             {
                 situation: {
                     seeding: Tolerance(each["usual"], each["tolerance"]) for seeding, each in told["seedings"].items()

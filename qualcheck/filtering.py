@@ -23,7 +23,7 @@ from qualcheck.filters.quantile import Cutoff
 from qualcheck.filters.reasons import LABELS
 from qualcheck.filters.summary import summary, summary_lines
 from qualcheck.filters.threshold import Limits
-from qualcheck.inputs import FAMILY_KEY
+from qualcheck.inputs import FAMILY_KEY, STORAGE_KEY
 from qualcheck.io import Source
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.io.like_input import CUTOFFS_KEY, write_like_input
@@ -128,6 +128,7 @@ def filter_run(
             "or leave --like-input out for a single canonical file."
         )
     _refuse(out, run, [entry.path for entry in inputs])
+    storage = _one_storage(selected)
     sources = [
         reopen(entry.recorded, opened.manifest, adapter, entry.path, entry.index, trust_pickle) for entry in selected
     ]
@@ -142,6 +143,8 @@ def filter_run(
         tag = _tag(chosen, decision.cutoffs, sources)
         if results.get("family"):
             tag[FAMILY_KEY] = results["family"]
+        if storage != "exact":
+            tag[STORAGE_KEY] = storage
         if chosen.like_input and sources[0].format != "canonical":
             kept = _of_input(decision.pieces, rollouts["rollout"], selected[0])
             mine = _of_input_mask(decision.pieces, rollouts["rollout"], selected[0])
@@ -183,6 +186,22 @@ def _inputs(manifest: Mapping[str, Any], run: Path, moved: Path | None) -> list[
         _Input(path, entry, i, first[i], chosen in (None, i), named)
         for i, (path, entry) in enumerate(zip(paths, entries, strict=True))
     ]
+
+
+def _one_storage(selected: Sequence[_Input]) -> str:
+    """The storage of the inputs, which the output's rows are held against when it is scored again.
+
+    Raises:
+        UsageError: they have several, and one file is held against one noise floor.
+    """
+    found = {entry.recorded["storage"]: entry.path for entry in selected}
+    if len(found) > 1:
+        listed = ", ".join(f"{path} ({storage})" for storage, path in found.items())
+        raise UsageError(
+            f"the inputs are stored in different ways: {listed}. One file has one noise floor: filter them apart with "
+            "--input PATH."
+        )
+    return str(next(iter(found), "exact"))
 
 
 def _refuse(out: Path, run: Path, inputs: list[Path]) -> None:

@@ -17,9 +17,10 @@ from qualcheck.grade import parse_grade
 from qualcheck.io import Source, looks_standardised, open_source, read_statistics
 from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels, of_task
-from qualcheck.storage import find_storage, finer_rows, sample
+from qualcheck.storage import STORAGES, find_storage, finer_rows, sample
 
 FAMILY_KEY = "qualcheck_family"  # what a filtered file says of itself
+STORAGE_KEY = "qualcheck_storage"  # likewise: the noise floor that its run held the rows against
 FAMILY_SAMPLE = 2_000  # transitions that a simulator family is recognised from
 
 
@@ -44,6 +45,7 @@ def open_inputs(
     options: ScoreOptions,
     level: str | None = None,
     family: str = "",
+    calibrated: bool = True,
 ) -> Inputs:
     """The inputs, ready to be scored.
 
@@ -53,6 +55,7 @@ def open_inputs(
         options: of the run.
         level: what all rollouts are labelled with, whatever the options say.
         family: simulator family of files that do not tell theirs; "": the usual one.
+        calibrated: False: no tolerances are looked for, since the caller brings its own.
 
     Raises:
         DataError: a file cannot be used, or the calibration does not fit.
@@ -80,17 +83,18 @@ def open_inputs(
         raise UsageError(f"the inputs have rows of different numbers of columns: {listed}. Score them apart.")
     adapter = adapter.with_layout(opened[0].spec.obs_size) if opened else adapter
     adapter, told = _in_family(adapter, opened, options, family)
-    known = (
-        calibration.load(Path(options.calibration), adapter.spec, adapter.family)
-        if options.calibration
-        else calibration.shipped(adapter.spec, adapter.family)
-    )
+    known = None
+    if options.calibration:
+        known = calibration.load(Path(options.calibration), adapter.spec, adapter.family)
+    elif calibrated:
+        known = calibration.shipped(adapter.spec, adapter.family)
     grade = parse_grade(options.grade, adapter.spec)
     labels: list[Labels] = []
     findings = list(told)
     for source in opened:
         rows = None if adapter.spec.exact else sample(source)
-        storage = "exact" if rows is None else find_storage(rows)
+        told_storage = source.metadata.get(STORAGE_KEY)
+        storage = "exact" if rows is None else told_storage if told_storage in STORAGES else find_storage(rows)
         if rows is not None and mean is None and looks_standardised(rows):
             findings.append(
                 f"{source.path}: the rows look standardised (means near 0, deviations near 1); give the statistics "
@@ -136,7 +140,7 @@ def _in_family(
         if options.family not in families:
             known = ", ".join(families) if families else "none, it has one simulator"
             raise UsageError(f"--family {options.family!r}: {adapter.spec.id} knows: {known}.")
-        return adapter.with_family(options.family), []
+        return adapter.with_family(options.family), _contradictions(adapter, sources, options)
     if not families:
         return adapter, []
     found: dict[str, Path] = {}
@@ -148,13 +152,9 @@ def _in_family(
             found[told] = source.path
             lines.append(f"{source.path}: simulator family {told}: the file was filtered out of a run that says so")
             continue
-        first = next(source.batches(FAMILY_SAMPLE), None)
-        if first is None or not first.n_transitions:
+        name, evidence = _recognised(adapter, source, options)
+        if name is None:
             continue
-        if options.start != "auto" or first.is_reset is None:
-            first = replace(first, is_reset=np.full(first.n_rollouts, options.start != "any"))
-        given = adapter.placement_of_task(options.task).task if options.task else None
-        name, evidence = adapter.recognise(of_task(first, given))
         if name:
             found[name] = source.path
             lines.append(f"{source.path}: simulator family {name}: {evidence}")
@@ -169,3 +169,27 @@ def _in_family(
     why = "that of the other inputs" if found else "that of --reference" if usual else "the usual one"
     lines += [f"{path}: simulator family {name}: {why}, its rows do not tell ({evidence})" for path, evidence in silent]
     return adapter.with_family(name), lines
+
+
+def _recognised(adapter: EnvAdapter, source: Source, options: ScoreOptions) -> tuple[str | None, str]:
+    """The family that the first transitions of a file tell, and the evidence; "": none; None: no transitions."""
+    first = next(source.batches(FAMILY_SAMPLE), None)
+    if first is None or not first.n_transitions:
+        return None, ""
+    if options.start != "auto" or first.is_reset is None:
+        first = replace(first, is_reset=np.full(first.n_rollouts, options.start != "any"))
+    given = adapter.placement_of_task(options.task).task if options.task else None
+    return adapter.recognise(of_task(first, given))
+
+
+def _contradictions(adapter: EnvAdapter, sources: Sequence[Source], options: ScoreOptions) -> list[str]:
+    """Where the rows tell another family than the one that the user names, one line a file."""
+    lines = []
+    for source in sources:
+        name, evidence = _recognised(adapter, source, options)
+        if name and name != options.family:
+            lines.append(
+                f"{source.path}: simulator family {options.family}, as --family says; its rows look like {name} "
+                f"({evidence})"
+            )
+    return lines

@@ -149,6 +149,7 @@ def score_batch(
         "tc": tc.tc,
         "tc_strict": tc.strict,
         "tc_error": gap.error,
+        "tc_noise": gap.noise,
         "tc_scaled": gap.scaled,
         "tc_scaled_state": gap.scaled_state,
         "skill": gap.skill,

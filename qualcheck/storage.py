@@ -26,7 +26,9 @@ def find_storage(rows: AnyArray) -> str:
     and a few finer ones, such as first rows that come from elsewhere, do not decide: see `finer_rows`.
     """
     values = _told(rows)
-    for storage in (*(f"{d} decimals" for d in DECIMALS), "float16", "float32"):
+    # every number of float16 is the nearest one to some number with three decimals
+    decimals = DECIMALS[:2] if rows.dtype == np.float16 else DECIMALS
+    for storage in (*(f"{d} decimals" for d in decimals), "float16", "float32"):
         if len(values) and _held(values, storage).mean() >= MOST_ROWS:
             return storage
     return "float64" if len(values) or rows.dtype.itemsize > 4 else rows.dtype.name

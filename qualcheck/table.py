@@ -23,6 +23,7 @@ TRANSITION_COLUMNS: dict[str, pa.DataType] = {
     "tc": pa.float32(),
     "tc_strict": pa.float32(),
     "tc_error": pa.float32(),
+    "tc_noise": pa.float32(),
     "tc_scaled": pa.float32(),
     "tc_scaled_state": pa.float32(),
     "skill": pa.float32(),
@@ -79,6 +80,7 @@ HIDDEN_NAMES = b"qualcheck.hidden"  # the names of its numbers, in its metadata
 
 UNITS: dict[str, str] = {
     "tc_error": "exact grade: number of wrong fields; else tolerances",
+    "tc_noise": "joint errors that 99 of 100 real transitions keep",
     "tc_scaled": "standard deviations of the real one-step change",
     "tc_scaled_state": "standard deviations of the real state",
     "reward_error": "reward",

@@ -41,10 +41,14 @@ def per_rollout(pool: Pool) -> Counts:
         "reward_pass": np.abs(score["reward_error"]) <= REWARD_TOLERANCE,
         "reward_n": known["reward_error"],
     }
-    # a step into a row that no simulator takes on has tc 0 and no scaled error: wrong on every rung
-    # within the noise of real data is right on every rung, as in the verdict itself
-    noise = score["tc_strict"] == 1
-    marks |= {f"ladder_{bar}": known["tc"] & ((score["tc_scaled"] <= bar) | noise) for bar in LADDER}
+    # common noise is right on every rung, as in the verdict itself; where no joint error counts (exact environments,
+    # and steps into a row that no simulator takes on, which are wrong however near) the strict verdict does
+    noise, exact = score["tc_noise"], score["tc_strict"] == 1
+    counted = ~np.isnan(noise)
+    marks |= {
+        f"ladder_{bar}": known["tc"] & np.where(counted, (noise <= 1) | (score["tc_scaled"] <= bar), exact)
+        for bar in LADDER
+    }
     counts = {name: np.bincount(pool.rollout[mark], minlength=pool.n_rollouts) for name, mark in marks.items()}
     acted = np.zeros(pool.n_rollouts, bool)
     if GOAL_IS_ACTION in pool.flag.names:

@@ -21,7 +21,7 @@ NUMBERS = (
 )  # fmt: skip
 TEXTS = ("env", "level", "generator", "task", "task_released", "gc_code", "dl_row0_rule")
 IDENTITY = ("source", "source_rollout", "source_step")
-SCORES = ("tc", "tc_strict", "tc_scaled", "skill", "dl", "reward_error")
+SCORES = ("tc", "tc_strict", "tc_noise", "tc_scaled", "skill", "dl", "reward_error")
 STEP_TEXTS = ("tc_code", "dl_rule")
 
 

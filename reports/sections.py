@@ -171,9 +171,14 @@ def _goals(cell: Cell) -> list[str]:
 
 def _matrix(cells: list[Cell], names: list[str]) -> Section:
     kinds = ("genuine", "fabricated", "hidden", "failure", "unknown")
-    rows = [[name, *(f"{c['goal_matrix'][kind]:,}" for kind in kinds)] for name, c in zip(names, cells, strict=True)]
-    legend = "Genuine: imagined and replayed; fabricated: imagined only; hidden: replayed only; failure: neither."
-    return Section("Goal matrix, rollouts", ["cell", *kinds], rows, [legend])
+    rows = []
+    for name, cell in zip(names, cells, strict=True):
+        acted = cell["goal_is_action"] == cell["n_rollouts"]
+        rows.append([name, *("-" if acted else f"{cell['goal_matrix'][kind]:,}" for kind in kinds)])
+    legend = ["Genuine: imagined and replayed; fabricated: imagined only; hidden: replayed only; failure: neither."]
+    if any(cell["goal_is_action"] for cell in cells):
+        legend.append("Rollouts whose goal an action itself meets are left out: not applicable.")
+    return Section("Goal matrix, rollouts", ["cell", *kinds], rows, legend)
 
 
 def _sizes(cells: list[Cell], names: list[str]) -> Section:

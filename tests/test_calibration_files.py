@@ -29,6 +29,8 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], Any]] = {
     "a block is missing": lambda c: c["storages"]["float32"]["median"].pop("red"),
     "a tolerance is no number": lambda c: c["storages"]["float32"].update(tolerance="small"),
     "a tolerance is not finite": lambda c: c["storages"]["float32"].update(tolerance=float("nan")),
+    "what is common is not said": lambda c: c["storages"]["float32"].pop("common"),
+    "what is common is beyond the tolerance": lambda c: c["storages"]["float32"].update(common=1e9),
     "a median is 0": lambda c: c["storages"]["float32"]["median"].update(red=0),
     "deviations are missing": lambda c: c.update(std_change=[1.0, 1.0]),
     "deviations are null": lambda c: c.update(std_state=None),

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from qualcheck.cli.app import app
 from qualcheck.envs.clevr import reset as clevr
 from qualcheck.envs.halfcheetah.reset import sample_states
-from qualcheck.errors import DataError, UnknownName
+from qualcheck.errors import DataError, UnknownName, UsageError
 from qualcheck.starting import inspect_starts, starts_facts
 
 
@@ -45,6 +45,9 @@ def test_each_fault_of_a_start_is_named_with_its_row(tmp_path: Path) -> None:
 def test_the_command_prints_text_or_json(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", clevr.sample(4, np.random.default_rng(2)))
     told = ["inspect", "--starts", str(tmp_path / "rows.npy"), "--env", "clevr"]
+    silent = CliRunner().invoke(app, told[:3]).exception
+    assert isinstance(silent, UsageError)
+    assert "needs --env" in str(silent)
     shown = CliRunner().invoke(app, told)
     assert shown.exit_code == 0
     assert "4 rows, 4 different, 4 at 1e-6" in shown.output

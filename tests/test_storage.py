@@ -20,6 +20,11 @@ def test_the_dtype_of_the_file_does_not_hide_a_coarser_storage(storage: str) -> 
     assert find_storage(store(ROWS, storage).astype(np.float32)) == storage
 
 
+def test_an_array_of_half_precision_is_no_decimal_storage() -> None:
+    assert find_storage(ROWS.astype(np.float16)) == "float16"
+    assert find_storage(np.round(ROWS, 1).astype(np.float16)) == "1 decimals"
+
+
 def test_a_few_finer_rows_do_not_decide_and_are_counted() -> None:
     rows = store(ROWS, "2 decimals")
     rows[:10, 3] += 0.003

@@ -3,7 +3,8 @@
 One pass carries the simulator along each rollout. Where the hidden state carried to a transition is in doubt (after a
 transition that the simulator does not confirm, after a row it cannot take on, in a piece whose start is not known) and
 the carried simulation misses the row, two more are run: out of the velocities that the last two rows show
-("difference") and out of rest.
+("difference") and out of rest. Not so where the row after the action is none that the simulator could be put into:
+that transition is wrong whatever replay comes nearest.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def run(rollouts: Rollouts, simulator: Simulator) -> Filtered:
     near = replayed & rollouts.has_end & situation.trusted(situation.block_errors(candidates[0], end), kind, slack)
     settled = _settled(rollouts, near, beginning) & has_known
     difference = _difference(rollouts, start, shown, beginning)
-    doubt = np.flatnonzero(replayed & ~settled & ~near & rollouts.has_end)
+    doubt = np.flatnonzero(replayed & ~settled & ~near & rollouts.has_end & _end_takeable(rollouts, row_code))
     _try(candidates, doubt, rollouts, simulator, played, difference)
 
     hidden = np.full((m, FILTER_SIZE), np.nan)
@@ -196,6 +197,16 @@ def run(rollouts: Rollouts, simulator: Simulator) -> Filtered:
 def _seven(action: AnyArray) -> AnyArray:
     """Actions as the simulator wants them; NaN where they have another number of columns."""
     return action if action.ndim == 2 and action.shape[1] == 7 else np.full((len(action), 7), np.nan)
+
+
+def _end_takeable(rollouts: Rollouts, row_code: IntArray) -> BoolArray:
+    """Whether the simulator could be put into the row after each action, (M,); of no meaning where there is none."""
+    if not len(row_code):
+        return np.zeros(rollouts.n_transitions, bool)
+    fine: BoolArray = row_code[np.minimum(rollouts.row + 1, len(row_code) - 1)] == 0
+    if rollouts.break_obs is not None and len(rollouts.break_at):
+        fine[rollouts.break_at] = takeable(rollouts.break_obs) == 0
+    return fine
 
 
 def _settled(rollouts: Rollouts, near: BoolArray, beginning: Beginning) -> BoolArray:

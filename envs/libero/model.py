@@ -89,12 +89,14 @@ def _benchmark() -> Iterator[tuple[Any, Any, str]]:
 
 
 def benchmark_env() -> Any:
-    """The extra's own ControlEnv of the scene without a renderer: the referee. It takes seconds and 1 GB.
+    """The extra's own ControlEnv of the scene without a renderer: the referee. It takes a second and 0.3 GB.
+
+    Its model is robosuite's but for what is only seen, which `dotted` shrinks.
 
     Raises:
         MissingExtra: the extra is not installed.
     """
-    with _benchmark() as (scenes, _, problem):
+    with _benchmark() as (scenes, _, problem), _dotted_scenes():
         return scenes.ControlEnv(
             problem,
             use_camera_obs=False,
@@ -103,6 +105,18 @@ def benchmark_env() -> Any:
             hard_reset=False,
             ignore_done=True,
         )
+
+
+@contextmanager
+def _dotted_scenes() -> Iterator[None]:
+    """Within it robosuite compiles every scene `dotted`."""
+    simulations: Any = importlib.import_module("robosuite.utils.binding_utils").MjSim
+    own = simulations.__dict__["from_xml_string"]
+    simulations.from_xml_string = classmethod(lambda cls, scene: own.__func__(cls, dotted(scene)))
+    try:
+        yield
+    finally:
+        simulations.from_xml_string = own
 
 
 def full_scene() -> str:
@@ -140,6 +154,26 @@ def only_seen(geom: ElementTree.Element) -> bool:
     return numbers[:2] == ["0", "0"] and numbers[2] != "0"
 
 
+def dotted(scene: str) -> str:
+    """The MJCF of a scene without textures and with dots for what is only seen, since robosuite asks for its names.
+
+    The dynamics are the same to the last bit; the model takes 30 MB of 214 and a seventh of the time.
+    """
+    root = ElementTree.fromstring(scene)
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in ("texture", "material"):
+                parent.remove(child)
+            elif child.tag == "geom" and only_seen(child):
+                child.attrib.pop("mesh", None)
+                child.set("type", "sphere")
+                child.set("size", "0.001")
+    for part in (*root.iter("geom"), *root.iter("site")):
+        part.attrib.pop("material", None)
+    _drop_unused_meshes(root)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
 def physics_only(scene: str) -> str:
     """The MJCF of a scene without what only a renderer or a sensor needs; inertias and contacts stay the same."""
     root = ElementTree.fromstring(scene)
@@ -151,16 +185,20 @@ def physics_only(scene: str) -> str:
                 parent.remove(child)
     for geom in root.iter("geom"):
         geom.attrib.pop("material", None)
-    used = {geom.get("mesh") for geom in root.iter("geom")}
-    for assets in root.iter("asset"):
-        for mesh in assets.findall("mesh"):
-            if mesh.get("name") not in used:
-                assets.remove(mesh)
+    _drop_unused_meshes(root)
     size = root.find("size")
     if size is None:
         size = ElementTree.SubElement(root, "size")
     size.set("nuserdata", "1")  # a mark that the kernel sets and that MuJoCo wipes when it gives up and resets itself
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def _drop_unused_meshes(root: ElementTree.Element) -> None:
+    used = {geom.get("mesh") for geom in root.iter("geom")}
+    for assets in root.iter("asset"):
+        for mesh in assets.findall("mesh"):
+            if mesh.get("name") not in used:
+                assets.remove(mesh)
 
 
 def cache_folder() -> Path:

@@ -29,8 +29,9 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctne
     """Hold each recorded end row against the simulated one.
 
     exact: tc = 1 iff no field differs. strict: tc = 1 iff the joint error is within the calibrated tolerance.
-    scaled:S: tc = 1 iff every column is within S standard deviations of its real one-step change, or the strict verdict
-    is 1: what real data show is never wrong, also where a column hardly ever changes.
+    scaled:S: tc = 1 iff every column is within S standard deviations of its real one-step change, or the joint error is
+    within what 99 of 100 real transitions of its situation show: common noise is never wrong, also where a column
+    hardly ever changes.
 
     Where the hidden state before the action is not known, the strict verdict is 1 within the tolerance of a known one,
     0 beyond what real data show in the same situation, and open in between (code `hidden_state_open`).
@@ -52,13 +53,14 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None = None) -> Correctne
         code.set(verifiable, "no_calibration")
         verifiable = np.zeros_like(verifiable)
     taken = batch.end_code == 0
+    gap.noise[~taken] = np.nan  # wrong however near
     strict = taken & (gap.floor <= (0 if spec.exact else 1))
     decided = verifiable & (strict | ~taken | (gap.error > (0 if spec.exact else 1)))
     if grade.limit is None:
         code.set(verifiable & ~decided, "hidden_state_open")
         verifiable, judged = decided, strict
     else:
-        judged = strict | (taken & (gap.scaled <= grade.limit))
+        judged = taken & ((gap.noise <= 1) | (gap.scaled <= grade.limit))
     wrong = verifiable & ~judged
     code.set_from(wrong & ~taken, batch.end_code, spec.codes)
     _name_blocks(code, wrong, _failed(gap, grade, scale))

@@ -19,6 +19,7 @@ class Residual:
     blocks: dict[str, FloatArray]  # block -> error in its unit (exact: wrong fields)
     error: FloatArray  # exact: wrong fields; else joint error / tolerance of the situation
     floor: FloatArray  # the same with the tolerance of transitions out of a known hidden state
+    noise: FloatArray  # the same over what is common in real data, which the judging grade takes for noise
     scaled: FloatArray
     scaled_state: FloatArray
     skill: FloatArray
@@ -40,7 +41,7 @@ def exact(batch: Batch, asked: BoolArray) -> Residual:
         counts[:, ~asked] = total[~asked] = np.nan
     best = {block.name: values for block, values in zip(blocks, counts, strict=True)}
     nothing = np.full(size, np.nan, np.float32)
-    return Residual(chosen, best, total, total, nothing, nothing, nothing, {})
+    return Residual(chosen, best, total, total, nothing, nothing, nothing, nothing, {})
 
 
 def _wrong_fields(batch: Batch, candidate: AnyArray, asked: BoolArray) -> FloatArray:
@@ -72,16 +73,17 @@ def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
     situation = np.zeros(len(at), np.int64) if replay.situation is None else replay.situation[at]
     names = [block.name for block in blocks]
     if scale is None:
-        floor, error = errors.sum(axis=2), errors.sum(axis=2)
+        floor, error, noise = errors.sum(axis=2), errors.sum(axis=2), errors.sum(axis=2)
     else:
         floor = scale.noise.error(errors, names)  # (K, D)
-        error = floor.copy()
+        error, noise = floor.copy(), scale.noise.over_common(errors, names)
         for number, name in enumerate(spec.situations):
             inside = situation == number
             if number and inside.any():
                 error[:, inside] = scale.errors(errors[:, inside], names, name, replay.seedings)
-                if name not in spec.unsettled:
+                if name in scale.settled:
                     floor[:, inside] = error[:, inside]
+                noise[:, inside] = scale.over_common(errors[:, inside], names, name)
     chosen = np.argmin(np.nan_to_num(error, nan=np.inf), axis=0)  # (D,)
     pick = np.arange(len(at))
     gap, simulated = gaps[chosen, pick], replay.candidates[chosen, at]
@@ -96,7 +98,7 @@ def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
     everywhere[at] = chosen
     if scale is None:
         nothing = np.full(size, np.nan, np.float32)
-        return Residual(everywhere, by_block, nothing, nothing, nothing, nothing, nothing, {})
+        return Residual(everywhere, by_block, nothing, nothing, nothing, nothing, nothing, nothing, {})
     in_change, in_state = _over(gap, scale.std_change), _over(gap, scale.std_state)
     change = _over(np.abs(simulated - rollouts.start_obs[at].astype(np.float64)), scale.std_change)
     length, moved = np.sqrt((in_change**2).sum(axis=1)), np.sqrt((change**2).sum(axis=1))
@@ -107,6 +109,7 @@ def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
         by_block,
         full(error[chosen, pick]),
         full(np.nan_to_num(floor, nan=np.inf).min(axis=0)),
+        full(np.nan_to_num(noise, nan=np.inf).min(axis=0)),
         full(in_change.max(axis=1)),
         full(in_state.max(axis=1)),
         full(skill),

@@ -15,6 +15,10 @@ def calibrate(
     alpha: Annotated[
         float, typer.Option("--alpha", metavar="A", help="Share of new real rollouts that may be rejected.")
     ] = 0.01,
+    family: Annotated[
+        str | None,
+        typer.Option("--family", metavar="NAME", help="Simulator that made them; else recognised."),
+    ] = None,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
     ] = False,
@@ -22,7 +26,7 @@ def calibrate(
     """Learn the tolerances of an environment from real rollouts."""
     from qualcheck.calibrating import calibrate as learn
 
-    content = learn(real, env, out, alpha=alpha, trust_pickle=trust_pickle).content
+    content = learn(real, env, out, alpha=alpha, trust_pickle=trust_pickle, family=family).content
     columns, stored = len(content["columns"]), ", ".join(content["native_storages"])
     typer.echo(f"{out}: {content['env']}, rows of {columns} columns, stored as {stored}")
     for storage, found in content["storages"].items():

@@ -27,6 +27,7 @@ def envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
             "judging_grade": adapter.spec.judging_grade,
             "restores": adapter.spec.restores,
             "horizon": adapter.spec.horizon,
+            "families": list(adapter.families()),
             "blocks": {block.name: block.unit for block in adapter.spec.blocks},
             "tasks": {level: list(tasks) for level, tasks in adapter.tasks().items()},
             "rules": {rule.id: rule.text for rule in adapter.rules},

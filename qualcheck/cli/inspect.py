@@ -38,8 +38,10 @@ def inspect(
     from qualcheck.reports.transcript import transcript_text
 
     if starts is not None:
-        if env is None or run is not None:
-            raise UsageError("inspect --starts FILE --env ENV takes no run. Give both options and nothing else.")
+        if run is not None:
+            raise UsageError("inspect --starts FILE --env ENV takes no run: it judges the rows of a file.")
+        if env is None:
+            raise UsageError("inspect --starts needs --env ENV: start rows do not tell their environment.")
         from qualcheck.starting import inspect_starts, starts_facts, starts_text
 
         found = inspect_starts(starts, env, task or "")

@@ -76,6 +76,8 @@ def test_the_wrong_family_gives_far_lower_correctness(score: Any, content: Any, 
 def test_recordings_of_the_pinned_simulator_fail_in_the_older_one(score: Any) -> None:
     forced = score("golden/clevr_easy.npy", "--family", "mujoco-2")
     assert (forced.t["tc_strict"] == 1).mean() <= 0.6
+    (line,) = family_lines(forced)
+    assert "mujoco-2, as --family says; its rows look like mujoco-3" in line
 
 
 def test_files_of_two_families_are_not_scored_together(qualcheck: Any, shared_data: Path, tmp_path: Path) -> None:

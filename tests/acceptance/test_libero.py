@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -68,7 +71,7 @@ def test_few_transitions_are_unverifiable_and_few_held_out_ones_rejected(golden:
     odd = np.concatenate([run.t["tc_strict"][run.t["rollout"] % 2 == 1] for run in golden.values()])
     assert (odd == 0).mean() <= 0.005
     assert np.isnan(odd).mean() <= 0.05
-    assert np.concatenate([run.t["tc"] for run in golden.values()]).mean() >= 0.96
+    assert np.concatenate([run.t["tc"] for run in golden.values()]).mean() >= 0.98
     assert np.concatenate([run.t["dl"] for run in golden.values()]).all()
 
 
@@ -90,16 +93,30 @@ def test_planted_faults_are_found_at_their_step(qualcheck: Any, shared_data: Pat
         if fault == "truncated_goal":
             continue
         before = slice(None) if fault == "none" else slice(0, int(first))
-        false_alarms += int(((strict[before] == 0) | (dl[before] == 0)).sum())
+        false_alarms += int(((tc[before] == 0) | (strict[before] == 0) | (dl[before] == 0)).sum())
         honest += len(tc[before])
         if fault != "none":
             found[fault].append(bool(tc[first] == 0 or strict[first] == 0 or dl[first] == 0))
     every = [hit for hits in found.values() for hit in hits]
-    assert np.mean(every) >= 0.7, found  # the others are smaller than what real contacts show
-    assert np.mean(found["wrong_action"]) >= 0.5, found
+    assert np.mean(every) >= 0.9, found
+    for fault in ("wrong_action", "frozen_object"):  # in the grip and in contact
+        assert np.mean(found[fault]) >= 0.5, found
     for fault in ("teleport_object", "off_table", "penetration", "quat_unnormalised", "swap_objects"):
         assert all(found[fault]), fault
     assert false_alarms / honest <= 0.02
+
+
+def test_a_run_with_its_referee_takes_less_than_600_mb(shared_data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "qualcheck", "score", str(shared_data / "golden/libero_real.npy")]
+    with (tmp_path / "said").open("w") as said:
+        run = subprocess.Popen(
+            [*command, "--env", "libero", "-o", str(tmp_path / "run"), "--recheck", "20"], stdout=said
+        )
+        _, status, used = os.wait4(run.pid, 0)
+    text = (tmp_path / "said").read_text()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "20 of 20 agree" in text
+    assert used.ru_maxrss / 1024 < 600
 
 
 def test_filtered_pieces_keep_their_verdicts(qualcheck: Any, shared_data: Path, tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ ROLLOUT_DEFAULTS: dict[str, Any] = {
     "first_divergence_step": -1, "flags": [],
 }  # fmt: skip
 STEP_DEFAULTS: dict[str, Any] = {
-    "tc": NAN, "tc_strict": NAN, "tc_error": NAN, "tc_scaled": NAN, "tc_scaled_state": NAN, "skill": NAN,
-    "tc_code": "", "seeding": "", "dl": NAN, "dl_rule": "", "reward_error": NAN, "goal_share": NAN,
+    "tc": NAN, "tc_strict": NAN, "tc_error": NAN, "tc_noise": NAN, "tc_scaled": NAN, "tc_scaled_state": NAN,
+    "skill": NAN, "tc_code": "", "seeding": "", "dl": NAN, "dl_rule": "", "reward_error": NAN, "goal_share": NAN,
     "goal_share_replayed": NAN, "err_agent": NAN,
 }  # fmt: skip
 RESULTS: dict[str, Any] = {"env": "toy", "grade": "exact", "predicates": "intended", "definitions": 1}

@@ -242,16 +242,21 @@ def test_floors_are_weighted_by_the_tasks_of_the_cell(make_run: Any) -> None:
 
 def test_the_ladder_and_skill_of_a_continuous_environment(make_run: Any) -> None:
     run = make_run(
-        [3, 1],
-        steps={"tc": [1.0, 1.0, 0.0, 0.0], "tc_scaled": [0.05, 0.3, 0.7, NAN], "skill": [0.9, 0.8, 0.1, NAN]},
+        [3, 2],
+        steps={
+            "tc": [1.0, 1.0, 0.0, 0.0, 1.0],
+            "tc_scaled": [0.05, 0.3, 0.7, 0.01, 9.0],  # the fourth steps into a row that no simulator takes on
+            "tc_noise": [2.0, 3.0, 4.0, NAN, 0.9],  # the fifth is common noise
+            "skill": [0.9, 0.8, 0.1, NAN, NAN],
+        },
         results={"grade": "scaled:0.5"},
     )
     (cell,) = build_report([run])["cells"]
     assert {bar: share["value"] for bar, share in cell["ladder"].items()} == {
-        "0.1": 0.25, "0.25": 0.25, "0.5": 0.5, "1": 0.75,
+        "0.1": 0.4, "0.25": 0.4, "0.5": 0.6, "1": 0.8,
     }  # fmt: skip
     assert cell["skill_median"]["value"] == pytest.approx(0.8)
-    assert cell["skill_median"]["coverage"] == 0.75
+    assert cell["skill_median"]["coverage"] == 0.6
     assert cell["skill_median"]["low_all"] is None
 
 

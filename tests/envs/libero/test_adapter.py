@@ -159,6 +159,21 @@ def test_other_seedings_are_tried_only_where_the_hidden_state_is_in_doubt(
     assert (missed[tried[1]] > situation.TRUST.min(axis=0)).any(axis=1).all()
 
 
+def test_no_other_seeding_is_tried_into_a_row_that_nothing_can_lead_to(adapter: Libero, golden: Golden) -> None:
+    rollouts = pieces(golden["easy"][1], [0])
+    wrong = rollouts.obs.copy()
+    wrong[3, HAND] += 0.1  # rows 3 and 4 miss the replay, so that the hidden state before action 3 is in doubt
+    wrong[4, HAND] += 0.1
+    tried = adapter.replay(replace(rollouts, obs=wrong))
+    nowhere = wrong.copy()
+    nowhere[4, 18] = -0.3  # the can is in the floor
+    spared = adapter.replay(replace(rollouts, obs=nowhere))
+    assert np.isfinite(tried.candidates[:, 3]).all()
+    assert np.isfinite(spared.candidates[0, 3]).all()
+    assert np.isnan(spared.candidates[1:, 3]).all()
+    assert tried.simulator_steps - spared.simulator_steps >= 2 * layout.SUBSTEPS
+
+
 def test_a_replay_is_the_same_with_the_other_sign_of_a_quaternion(adapter: Libero, golden: Golden) -> None:
     rollouts = pieces(golden["easy"][1], [5])
     rng = np.random.default_rng(1)

@@ -47,6 +47,27 @@ def test_only_what_a_renderer_needs_is_left_out() -> None:
     assert compiled.body("block").mass[0] == pytest.approx(8.0 + 48.0)
 
 
+def test_the_referees_scene_keeps_every_name_and_all_that_moves() -> None:
+    lean = mujoco.MjModel.from_xml_string(model.dotted(SCENE))
+    assert geoms(model.dotted(SCENE)) == ["seen", "heavy", "touches"]
+    assert (lean.ntex, lean.nmat, lean.nsensor, lean.geom("seen").size[0]) == (0, 0, 1, 0.001)
+    assert lean.body("block").mass[0] == pytest.approx(8.0 + 48.0)
+    pytest.importorskip("robosuite")
+    scene = model.full_scene()
+    full, lean = mujoco.MjModel.from_xml_string(scene), mujoco.MjModel.from_xml_string(model.dotted(scene))
+    assert geoms(scene) == [lean.geom(i).name for i in range(lean.ngeom)]
+    assert full.nbuffer > 20 * lean.nbuffer
+    ends = []
+    for scene_model in (full, lean):
+        data = mujoco.MjData(scene_model)
+        data.ctrl[:] = 1.0
+        mujoco.mj_step(scene_model, data, 300)
+        ends.append((data.qpos.copy(), data.qvel.copy(), data.xpos.copy()))
+    for one, other in zip(*ends, strict=True):
+        assert np.array_equal(one, other)
+    assert np.abs(ends[0][1]).max() > 0.01, "something moved"
+
+
 def test_missing_extra_names_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "PACKAGES", ("mujoco", "a-package-nobody-has"))
     with pytest.raises(MissingExtra, match=r"pip install 'qualcheck\[libero\]'"):

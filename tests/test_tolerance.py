@@ -1,0 +1,68 @@
+"""Tolerances by situation: what is common, what a whole rollout keeps, and in which units."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qualcheck.tolerance import Scale, Tolerance, _Measured, _noise
+
+BLOCKS = {"hand": "hand", "cup": "cup", "cup_turn": "cup_turn"}
+AIR, GRIP = 0, 1
+
+
+def measured(rollouts: int = 200, steps: int = 50) -> _Measured:
+    """Real errors: the hand's noise everywhere; in the grip, one rollout in fifty sees the cup turn wildly once."""
+    rng = np.random.default_rng(0)
+    size = rollouts * steps
+    errors = np.abs(rng.normal(size=(1, size, 3))) * [1e-3, 1e-3, 1e-3]
+    situation = np.tile(np.repeat([AIR, GRIP], steps // 2), rollouts)
+    errors[0, situation == AIR, 1:] = 0  # a cup at rest is exactly where it was
+    still = rng.random(size) < 0.7
+    errors[0, still, 1:] = 0  # and in the grip mostly so too
+    errors[0, steps - 1 :: 50 * steps, 2] = 0.3
+    return _Measured(errors, np.repeat(np.arange(rollouts), steps), situation, ("carried",))
+
+
+def scale() -> Scale:
+    found = _noise([measured()], {"air": AIR, "grip": GRIP}, BLOCKS, 0.01)
+    air, grip = (Tolerance(found[name]["median"], found[name]["tolerance"], found[name]["common"]) for name in found)
+    return Scale("float32", air, np.ones(3), np.ones(3), "conformal", {"grip": grip})
+
+
+def test_one_wild_kind_of_error_does_not_let_the_others_off() -> None:
+    grip = scale().settled["grip"]
+    assert grip.limit("cup_turn") > 0.25, "what one rollout in fifty shows is real"
+    by_medians = grip.limit("cup_turn") * 1e-3 / 1e-6  # a median of the smallest error above 0 would be a micron
+    assert grip.limit("hand") < by_medians / 100
+    assert grip.usual["hand"] == pytest.approx(2.576e-3, rel=0.1), "the 0.99 quantile of a normal error of 1e-3"
+
+
+def test_common_noise_is_what_99_of_100_real_transitions_keep() -> None:
+    data, known = measured(), scale()
+    for number, tolerance in ((AIR, known.noise), (GRIP, known.settled["grip"])):
+        over = tolerance.over_common(data.errors[0, data.situation == number], list(BLOCKS))
+        assert (over <= 1).mean() == pytest.approx(0.99, abs=1e-3)
+        assert tolerance.common < tolerance.limit_joint
+    slip = np.array([[0.0, 0.0, 0.2]])
+    assert known.settled["grip"].error(slip, list(BLOCKS)) < 1 < known.settled["grip"].over_common(slip, list(BLOCKS))
+
+
+def test_a_transition_of_unknown_hidden_state_may_show_what_is_common_in_any_situation() -> None:
+    known = scale()
+    error = np.array([[[0.0, 2e-3, 0.0]]])  # of a cup: never in the air, common in the grip
+    names = list(BLOCKS)
+    assert known.noise.over_common(error, names) > 1
+    assert known.over_common(error, names, "grip") < 1
+    assert known.over_common(error, names, "unsettled") < 1
+    assert known.over_common(10 * error, names, "unsettled") > 1
+
+
+def test_a_block_that_real_data_never_show_wrong_has_no_room_to_be_wrong() -> None:
+    assert scale().noise.limit("cup") < 1e-4
+    assert scale().noise.error(np.array([0.0, 1e-3, 0.0]), list(BLOCKS)) > 1
+
+
+def test_where_every_real_error_is_zero_only_zero_is_common() -> None:
+    exact = Tolerance({"hand": 1.0}, 1e-9, 0.0)
+    np.testing.assert_array_equal(exact.over_common(np.array([[0.0], [1e-12]]), ["hand"]), [0, np.inf])
