@@ -105,7 +105,8 @@ def results(adapter: EnvAdapter, rollouts: Rollouts) -> PerRollout:
     candidates = np.where((replay.code == 0)[None, :, None], replay.candidates, 0)
     transition = {f"candidate {name}": candidates[k] for k, name in enumerate(replay.seedings)}
     transition |= {"replay code": replay.code, "legality rule": legality.rule, **legality.soft}
-    for name, part in (("situation", replay.situation), ("hidden state", replay.hidden)):
+    named = ("situation", replay.situation), ("hidden state", replay.hidden), ("columns compared", replay.compared)
+    for name, part in named:
         if part is not None:
             transition[name] = part
     reward = adapter.reward(rollouts, placements, which)
@@ -160,6 +161,8 @@ def shapes(adapter: EnvAdapter, rollouts: Rollouts) -> Iterator[str]:
         yield from _shape("Replay.situation", replay.situation, (m,), "iu")
         if np.any((replay.situation < 0) | (replay.situation >= len(spec.situations))):
             yield "Replay.situation leaves the list spec.situations"
+    if replay.compared is not None:
+        yield from _shape("Replay.compared", replay.compared, (m, spec.obs_size), "b")
     if (replay.hidden is None) != (not spec.hidden):
         yield "Replay.hidden and spec.hidden do not both say whether rows hide something"
     if replay.hidden is not None:

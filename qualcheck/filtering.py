@@ -81,6 +81,7 @@ class _Input:
     index: int
     first: int  # running index of its first rollout
     selected: bool
+    named: bool  # the user named the task of all its rollouts
 
 
 def filter_run(
@@ -180,8 +181,9 @@ def _inputs(manifest: Mapping[str, Any], run: Path, moved: Path | None) -> list[
             )
         chosen = same[0]
         paths[chosen] = moved
+    named = manifest["results"].get("parameters", {}).get("task") is not None
     return [
-        _Input(path, entry, i, first[i], chosen in (None, i))
+        _Input(path, entry, i, first[i], chosen in (None, i), named)
         for i, (path, entry) in enumerate(zip(paths, entries, strict=True))
     ]
 
@@ -345,6 +347,7 @@ def _append(
             is_reset=said["start"][part] == "reset",
             level=said["level"][part].tolist(),
             generator=said["generator"][part].tolist(),
+            task=rollouts["task"][mine][part].tolist() if entry.named else batch.task,
         )
         if len(here):
             piece = cut(batch, here.rollout - done, here.start, here.stop)

@@ -16,7 +16,7 @@ from qualcheck.errors import DataError, UsageError
 from qualcheck.grade import parse_grade
 from qualcheck.io import Source, looks_standardised, open_source, read_statistics
 from qualcheck.options import ScoreOptions
-from qualcheck.scoring import Labels
+from qualcheck.scoring import Labels, of_task
 from qualcheck.storage import STORAGES, find_storage, finer_rows, sample
 
 FAMILY_KEY = "qualcheck_family"  # what a filtered file says of itself
@@ -178,7 +178,8 @@ def _recognised(adapter: EnvAdapter, source: Source, options: ScoreOptions) -> t
         return None, ""
     if options.start != "auto" or first.is_reset is None:
         first = replace(first, is_reset=np.full(first.n_rollouts, options.start != "any"))
-    return adapter.recognise(first)
+    given = adapter.placement_of_task(options.task).task if options.task else None
+    return adapter.recognise(of_task(first, given))
 
 
 def _contradictions(adapter: EnvAdapter, sources: Sequence[Source], options: ScoreOptions) -> list[str]:

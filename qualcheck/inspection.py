@@ -13,6 +13,7 @@ from qualcheck.errors import DataError, UsageError
 from qualcheck.registry import load
 from qualcheck.reopen import place_of, reopen
 from qualcheck.reports.transcript import StepRows, transcript
+from qualcheck.scoring import of_task
 from qualcheck.spec import EnvSpec
 from qualcheck.table import Run
 from qualcheck.types import Rollouts
@@ -69,7 +70,9 @@ def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
         batch, local = _find(source.batches(), rollout - first)
         rollouts = cut(batch, np.array([local]), np.array([0]), batch.length[local : local + 1])
         started = run.rollouts(["start"])["start"][rollout].as_py() == "reset"
+        given = results["parameters"].get("task")
         rollouts = replace(rollouts, is_reset=np.array([started]))
+        rollouts = of_task(rollouts, adapter.placement_of_task(given).task if given else None)
         replay = adapter.replay(rollouts)
         at = step
         shown = bool(rollouts.has_end[at])

@@ -13,11 +13,11 @@ BUILT_IN: dict[str, str] = {
     "clevr": "qualcheck.envs.clevr:Clevr",
     "halfcheetah": "qualcheck.envs.halfcheetah:HalfCheetah",
     "libero": "qualcheck.envs.libero:Libero",
+    "metaworld": "qualcheck.envs.metaworld:MetaWorld",
     "toy": "qualcheck.envs.toy:Toy",
 }
 
 CALLED = {"mujoco": "halfcheetah", "ball": "clevr"}  # what the benchmark's files call them
-NOT_SCORED = ("metaworld",)
 
 
 def known() -> dict[str, str]:
@@ -43,8 +43,6 @@ def load(env: str) -> EnvAdapter:
     if env not in places:
         if env in CALLED and CALLED[env] in places:
             raise UnknownName(f"no environment {env!r}; the files of that name are --env {CALLED[env]}.")
-        if env in NOT_SCORED:
-            raise UnknownName(f"{env}: its files can be read and converted, and not be scored yet.")
         raise unknown_name("environment", env, list(places))
     module, _, attribute = places[env].partition(":")
     try:

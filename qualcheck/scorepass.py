@@ -21,7 +21,7 @@ from qualcheck.errors import SimulatorDisagreement
 from qualcheck.io import Source
 from qualcheck.io.columns import vectors
 from qualcheck.registry import again
-from qualcheck.scoring import Labels, Placer, Scored, Tally, score_batch
+from qualcheck.scoring import Labels, Placer, Scored, Tally, of_task, score_batch
 from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
 from qualcheck.types import AnyArray, BoolArray, IntArray, Placement, Rollouts
 
@@ -217,6 +217,7 @@ class _Workers:
     def run(self, source: Source, placer: Placer, label: Labels) -> Iterator[tuple[Rollouts, Scored]]:
         waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
         for rollouts in source.batches(self._size):
+            rollouts = of_task(rollouts, label.task.task if label.task else None)
             placed = placer.place(rollouts, label.task)
             waiting.append((rollouts, self._pool.submit(self._score, rollouts, *placed, label)))
             if len(waiting) > self._count:

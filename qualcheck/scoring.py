@@ -54,6 +54,11 @@ class Tally:
         self.unverifiable.setdefault(metric, Counter()).update(codes.counts(mask))
 
 
+def of_task(rollouts: Rollouts, task: str | None) -> Rollouts:
+    """The rollouts under the task that the user gives them all, which may decide the simulator's scene."""
+    return replace(rollouts, task=[task] * rollouts.n_rollouts) if task else rollouts
+
+
 class Placer:
     """Tasks of instructions, each text placed once a run."""
 

@@ -130,7 +130,7 @@ def fit(
             storages[storage]["situations"] = {
                 name: _situation(unknown, number, names, alpha) for name, number in unsettled.items()
             }
-    change, state = _spread(parts if spread is None else list(spread))
+    change, state = _spread(adapter, parts if spread is None else list(spread))
     return {
         "env": spec.id,
         "family": adapter.family,
@@ -302,14 +302,23 @@ def _quantile(joint: list[FloatArray], owner: list[IntArray], alpha: float) -> t
     }
 
 
-def _spread(parts: list[Rollouts]) -> tuple[FloatArray, FloatArray]:
-    """Standard deviations over real transitions of the change (O,) and of the end row (O,)."""
-    start, end = [], []
+def _spread(adapter: EnvAdapter, parts: list[Rollouts]) -> tuple[FloatArray, FloatArray]:
+    """Standard deviations over real transitions of the change (O,) and of the end row (O,).
+
+    Of a number that only some rows' simulators say something about, over those: elsewhere it may stand still, or
+    flicker, as the blocks of what a task does not have.
+    """
+    start, end, compared = [], [], []
     for part in parts:
         shown = part.has_end & np.isfinite(part.end_obs).all(axis=1) & np.isfinite(part.start_obs).all(axis=1)
         start.append(part.start_obs[shown].astype(np.float64))
         end.append(part.end_obs[shown].astype(np.float64))
-    after = np.concatenate(end)
-    if not len(after):
-        return np.zeros(after.shape[1]), np.zeros(after.shape[1])
-    return (after - np.concatenate(start)).std(axis=0), after.std(axis=0)
+        told = adapter.replay(part).compared if adapter.spec.restores == "partial" else None
+        compared.append(np.ones(end[-1].shape, bool) if told is None else told[shown])
+    after, mine = np.concatenate(end), np.concatenate(compared)
+    change, state = np.zeros(after.shape[1]), np.zeros(after.shape[1])
+    moved = after - np.concatenate(start)
+    for column in np.flatnonzero(mine.any(axis=0)):
+        at = mine[:, column]
+        change[column], state[column] = moved[at, column].std(), after[at, column].std()
+    return change, state

@@ -163,6 +163,8 @@ class Replay:
     situation: IntArray | None = None  # (M,) index into EnvSpec.situations; None: the first throughout
     hidden: FloatArray | None = None  # (M, H) hidden state before each action; put into Rollouts.hidden of a cut, it
     # makes the replay of the cut equal to this one
+    compared: BoolArray | None = None  # (M, O) numbers that the simulator says something about; the candidates have the
+    # others as they are recorded, so that those are never charged. None: all
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,24 @@ class CopiesABlockFromTheEndRow:
         return replay
 
 
+class ComparesNothing:
+    def replay(self, rollouts):
+        replay = super().replay(rollouts)
+        return replace(replay, compared=np.zeros(replay.candidates.shape[1:], bool))
+
+
+class SaysWrongThatABlockIsNotCompared:
+    def __init__(self):
+        super().__init__()
+        self.spec = replace(self.spec, restores="partial")
+
+    def replay(self, rollouts):
+        replay = super().replay(rollouts)
+        compared = np.ones(replay.candidates.shape[1:], bool)
+        compared[:, list(self.spec.blocks[1].columns)] = False
+        return replace(replay, compared=compared)
+
+
 class FreezesABlock:
     def replay(self, rollouts):
         replay, columns = super().replay(rollouts), list(self.spec.blocks[1].columns)
@@ -331,6 +349,8 @@ MUTANTS: list[tuple[type, str]] = [
     (LooksAhead, "replay_uses_the_action"),
     (DeclaresNoBlockForAColumn, "spec_is_consistent"),
     (CopiesABlockFromTheEndRow, "every_column_is_compared"),
+    (ComparesNothing, "every_column_is_compared"),
+    (SaysWrongThatABlockIsNotCompared, "every_column_is_compared"),
     (FreezesABlock, "real_rollouts_replay"),
     (RemembersResultsByShape, "calls_leave_no_state"),
     (KeepsStateFromTheLastCall, "replay_is_deterministic"),
@@ -407,6 +427,27 @@ def test_exception_in_one_law_hides_no_other_finding() -> None:
     broken = type("Broken", (RaisesOnNonFiniteRows, CountsMoreThanAsked, Toy), {})
     found = {failure.law for failure in check_adapter(broken(), real("toy"), rng=np.random.default_rng(0))}
     assert found == {"bad_rows_give_codes", "floors_are_counts"}
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_tasks_without_rewards_are_held_only_to_those_that_are_recomputed(wrong: bool) -> None:
+    class Partly(Toy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.spec = replace(self.spec, unrewarded=tuple(task for tasks in self.tasks().values() for task in tasks))
+
+        def reward(self, rollouts, placements, which):
+            found = super().reward(rollouts, placements, which)
+            for values in found.values():
+                values[1::2] = np.nan
+                values += wrong
+            return found
+
+    laws = ["recorded_rewards_are_recomputed"]
+    found = check_adapter(Partly(), real("toy"), rng=np.random.default_rng(0), laws=laws)
+    assert bool(found) == wrong
+    Partly.__init__ = Toy.__init__  # type: ignore[method-assign]
+    assert check_adapter(Partly(), real("toy"), rng=np.random.default_rng(0), laws=laws)
 
 
 def test_given_tolerance_replaces_the_default() -> None:

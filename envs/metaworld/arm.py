@@ -28,7 +28,6 @@ UPRIGHT_MOCAP = (1.0, 0.0, 1.0, 0.0)
 CLOSE_START_M = 2e-5
 DOOR_X_M, DOOR_Y_M = np.linspace(-0.1, 0.1, 9), np.linspace(0.8, 0.85, 5)  # where a reset puts the lock's door
 FAR_DOOR_M = np.array([0.0, 1.5])  # out of the hand's way
-DOOR_TRIALS, DOOR_REACH_M = 3, 0.01
 _FINE = np.stack(np.meshgrid(np.linspace(-0.1, 0.1, 81), np.linspace(0.8, 0.85, 41), indexing="ij"), -1).reshape(-1, 2)
 TURNS = 12  # of Newton's method, enough from anywhere in the workspace
 ORIENTATION_WEIGHT = 0.3  # metres a radian: keeping the gripper upright counts as much as a hand 0.3 mm off a mrad
@@ -104,11 +103,12 @@ def reach(scene: Scene, hand_m: FloatArray) -> float:
     arm, dofs = slice(scene.arm_q, scene.arm_q + 7), slice(scene.arm_v, scene.arm_v + 7)
     low, high = scene.arm_low - SOFT_LIMIT_RAD, scene.arm_high + SOFT_LIMIT_RAD
     jacobian, error, back = np.zeros((6, model.nv)), np.zeros(6), np.zeros(4)
+    hand, pull = data.xpos[scene.hand], np.empty(6)
     mujoco.mj_kinematics(model, data)
     upright = data.xquat[scene.hand].copy()
     for turn in range(TURNS):
-        error[:3] = hand_m - data.xpos[scene.hand]
-        if np.abs(error[:3]).max() < NEAR_ENOUGH_M:
+        error[:3] = hand_m - hand
+        if max(map(abs, error[:3].tolist())) < NEAR_ENOUGH_M:
             break
         if turn:  # before the first one the orientation is right
             mujoco.mju_negQuat(back, data.xquat[scene.hand])
@@ -119,9 +119,12 @@ def reach(scene: Scene, hand_m: FloatArray) -> float:
         mujoco.mj_jacBody(model, data, jacobian[:3], jacobian[3:], scene.hand)
         both = jacobian[:, dofs].copy()  # (6, 7)
         both[3:] *= ORIENTATION_WEIGHT
-        data.qpos[arm] = np.clip(data.qpos[arm] + both.T @ np.linalg.solve(both @ both.T + _DAMPED, error), low, high)
+        square = both @ both.T + _DAMPED
+        mujoco.mju_cholFactor(square, 0.0)
+        mujoco.mju_cholSolve(pull, square, error)
+        data.qpos[arm] = np.minimum(np.maximum(data.qpos[arm] + both.T @ pull, low), high)
         mujoco.mj_kinematics(model, data)
-    return float(np.abs(hand_m - data.xpos[scene.hand]).max())
+    return float(np.abs(hand_m - hand).max())
 
 
 def take(scene: Scene, row: FloatArray, objects: FloatArray, home: FloatArray, seed_arm: bool = True) -> None:
@@ -168,6 +171,11 @@ class Start:
     hand_m: FloatArray  # (3,)
     later_hand_m: FloatArray  # (3,) one step later, which is when door-lock takes its row 0
 
+    @property
+    def numbers(self) -> FloatArray:
+        """Both places of the hand, then the state, (6 + nq + nv,)."""
+        return np.concatenate([self.hand_m, self.later_hand_m, self.qpos, self.qvel])
+
     def hand_after(self, task: str) -> FloatArray:
         return self.later_hand_m if task in STEPS_ONCE_MORE else self.hand_m
 
@@ -189,17 +197,21 @@ class Starts:
     """Settled starts of one family, one a scene, and a table of those behind a door that an earlier episode had left.
 
     While a reset brings the hand to its start, the lock's door still stands where the episode before had it, and may be
-    in the way; its place is found from the hand that row 0 shows. `steps` counts the steps of 5 mj_step calls taken.
+    in the way; its place is found from the hand that row 0 shows. Between the places of the table the start is
+    interpolated, which misses the hand by no more than settling it there does: a push is smooth only in parts. `steps`
+    counts the steps of 5 mj_step calls taken.
     """
 
     def __init__(self) -> None:
         self.steps = 0
         self._lock = Lock()
         self._usual: dict[tuple[str, str], Start] = {}
-        self._doors: dict[tuple[str, str], list[Start]] = {}
+        self._doors: dict[tuple[str, str], FloatArray] = {}
 
     def at(self, scene: Scene, hand_m: FloatArray) -> Start:
         """The start of an episode whose row 0 shows the hand at a place, (3,); NaN: with nothing in its way."""
+        from qualcheck.envs.metaworld import doors  # not at the top: it also runs by itself, as a module
+
         key = (scene_key(scene.task, scene.modified_door), str(TASKS[scene.task].hand_start_m))
         with self._lock:
             if key not in self._usual:
@@ -213,38 +225,23 @@ class Starts:
             if scene.task not in LOCK_TASKS or not off >= CLOSE_START_M:
                 return usual
             if key not in self._doors:
-                self._doors[key] = [self._behind_door(scene, np.array([x, y])) for x in DOOR_X_M for y in DOOR_Y_M]
-        return self._search(scene, self._doors[key], hand_m)
+                table = doors.shipped(scene.family.name, key[0])
+                table = self.behind_doors(scene) if table is None else table
+                self._doors[key] = RegularGridInterpolator((DOOR_X_M, DOOR_Y_M), table)(_FINE)  # (F, 6 + nq + nv)
+            known = self._doors[key]
+        hand = known[:, 3:6] if scene.task in STEPS_ONCE_MORE else known[:, :3]
+        best = known[int(np.abs(hand - hand_m).max(axis=1).argmin())]
+        velocities = 6 + scene.model.nq
+        return Start(best[6:velocities], best[velocities:], best[:3], best[3:6])
 
-    def _search(self, scene: Scene, known: list[Start], hand_m: FloatArray) -> Start:
-        """The nearest start of the table, or a better one where the table, between its points, shows the hand."""
-        table = np.array([start.hand_after(scene.task) for start in known])  # (D, 3)
-        off = np.abs(table - hand_m).max(axis=1)
-        best, left = known[int(off.argmin())], float(off.min())
-        table = table.reshape(len(DOOR_X_M), len(DOOR_Y_M), 3)
-        at = np.unravel_index(int(off.argmin()), table.shape[:2])
-        slopes = [np.gradient(table, DOOR_X_M, axis=0), np.gradient(table, DOOR_Y_M, axis=1)]
-        slope = np.stack(slopes, axis=-1)[at]  # (3, 2)
-        between = RegularGridInterpolator((DOOR_X_M, DOOR_Y_M), table)(_FINE)  # (F, 3)
-        place = _FINE[int(np.abs(between - hand_m).max(axis=1).argmin())]
-        step, before = np.zeros(2), np.zeros(3)
-        for trial in range(DOOR_TRIALS):  # Broyden's method; a push by the door is smooth only in parts: keep the best
-            tried = self._behind_door(scene, place)
-            missing = tried.hand_after(scene.task) - hand_m
-            if np.abs(missing).max() < left:
-                best, left = tried, float(np.abs(missing).max())
-            if trial and step.any():
-                slope = slope + np.outer(missing - before - slope @ step, step) / (step @ step)
-            towards = np.clip(-np.linalg.lstsq(slope, missing, rcond=None)[0], -DOOR_REACH_M, DOOR_REACH_M)
-            step, before = np.clip(place + towards, _FINE[0], _FINE[-1]) - place, missing
-            place = place + step
-            if left < CLOSE_START_M or not step.any():
-                break
-        return best
-
-    def _behind_door(self, scene: Scene, place_m: FloatArray) -> Start:
-        scene.move_layout(place_m)
-        return self._settle(scene)
+    def behind_doors(self, scene: Scene) -> FloatArray:
+        """The numbers of the start with the door at each place of the table, (9, 5, 6 + nq + nv)."""
+        found = []
+        for x in DOOR_X_M:
+            for y in DOOR_Y_M:
+                scene.move_layout(np.array([x, y]))
+                found.append(self._settle(scene).numbers)
+        return np.reshape(found, (len(DOOR_X_M), len(DOOR_Y_M), -1))
 
     def _settle(self, scene: Scene) -> Start:
         self.steps += RESET_STEPS + 1

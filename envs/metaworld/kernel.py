@@ -94,6 +94,7 @@ class Played:
     guessed: bool  # part of the state was a guess: a cut without its hidden state, or MuJoCo gave up on the way
     after: FloatArray  # (36,) state after the last action
     layout_m: FloatArray  # (3,) place of the furniture, NaN in scenes without
+    speed: FloatArray  # (T,) largest velocity before each action of what the row's blocks show, m/s or rad/s
 
 
 class Kernel:
@@ -196,7 +197,9 @@ class Kernel:
             code[:] = ILLEGAL_START
             blank, unknown = np.full((steps + 1, OBS_SIZE), np.nan), np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
             still = np.zeros(steps, bool)
-            return Played(blank, blank[:, :3], unknown[:steps], code, still, False, unknown[-1], blank[0, :3])
+            return Played(
+                blank, blank[:, :3], unknown[:steps], code, still, False, unknown[-1], blank[0, :3], np.zeros(steps)
+            )
         if filtered:
             code[row_code[:steps] != 0] = ILLEGAL_START
         else:
@@ -204,12 +207,13 @@ class Kernel:
         hinged = has_modified_door(task, context, rows)
         if known and task in LOCK_TASKS:
             assert episode.hidden is not None
-            hinged = bool(np.isfinite(episode.hidden[LAST_OF_HINGED]))
+            hinged = is_hinged(task, episode.hidden)
         scene = self.scene(task, hinged)
         model, data = scene.model, scene.data
         start = self._starts.at(scene, np.full(3, np.nan))  # before the scene's state is set: it may have to settle it
         shift = self._begin(scene, episode, context, rows, known)
-        objects = object_positions(scene, rows, shift)  # (R, Q)
+        with np.errstate(invalid="ignore", over="ignore"):  # rows that are not taken on may hold any number
+            objects = object_positions(scene, rows, shift)  # (R, Q)
         home = start.qpos[scene.arm_q : scene.arm_q + 7]  # (7,)
         path = commanded_hand(data.mocap_pos[0].copy(), wanted, task)
         hidden = np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
@@ -246,7 +250,8 @@ class Kernel:
         tip = tips(scene, xpos, xquat)
         tip[1:][code != 0] = np.nan
         guessed = not (known or episode.from_reset) or lost
-        return Played(obs, tip, hidden[:steps], code, touching, guessed, hidden[steps], scene.layout_m)
+        speed = np.abs(np.nan_to_num(hidden[:steps, QVEL][:, scene.shown_v])).max(axis=1)
+        return Played(obs, tip, hidden[:steps], code, touching, guessed, hidden[steps], scene.layout_m, speed)
 
     def _begin(self, scene: Scene, episode: Episode, context: FloatArray, rows: FloatArray, known: bool) -> FloatArray:
         """Put the scene before the first action of an episode; the shift of its furniture, (3,)."""
@@ -292,6 +297,11 @@ class Kernel:
             return
         free = any(joint.free for joint in scene.joints)
         scene.data.qvel[9 : 15 if free else 10] = 0
+
+
+def is_hinged(task: str, hidden: FloatArray) -> bool:
+    """Whether a hidden state, (36,), is one of the lock's scene whose door turns on a hinge."""
+    return task == "locked-door-open" or (task in LOCK_TASKS and bool(np.isfinite(hidden[LAST_OF_HINGED])))
 
 
 def commanded_by(task: str, start: Start, row: FloatArray, moved_m: FloatArray) -> FloatArray:

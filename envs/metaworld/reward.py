@@ -13,12 +13,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from qualcheck.envs.metaworld.goals import TippedRows, evaluate, names_of
-from qualcheck.envs.metaworld.layout import GOAL, HAND, OBS_SIZE, from_reset, position, takeable_for, usable_actions
+from qualcheck.envs.metaworld.layout import (
+    GOAL,
+    HAND,
+    OBS_SIZE,
+    REWARDED,
+    from_reset,
+    position,
+    takeable_for,
+    usable_actions,
+)
 from qualcheck.envs.metaworld.measures import JOINTS, Swing, turned_rad
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Placement, Rollouts
 
 SUCCESS_REWARD = 10.0
-SHOWN = ("door-open",)  # tasks whose raw reward follows from hand, handle, door angle and action
 READINGS = ("released", "intended")
 
 GRASP_FROM_HANDLE_M = np.array([-0.05, 0.0, 0.0])
@@ -128,7 +136,7 @@ def recompute(
         goals = evaluate(rows, placements, which)
         reached = (goals.intended if reading == "intended" else goals.released)[after]
         values = np.where(reached, SUCCESS_REWARD, np.nan)
-        mine = np.isin(names, SHOWN)
+        mine = np.isin(names, REWARDED)
         if mine.any():
             gain = _gains(rollouts, obs[after], ok[after], mine)
             values = np.where(mine[rollouts.rollout] & ~reached, gain, values)

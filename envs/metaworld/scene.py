@@ -197,6 +197,8 @@ class Scene:
         mujoco.mj_kinematics(model, self.data)
         seen = self.entity_positions(self.data.xpos[self.bodies][None], self.data.xquat[self.bodies][None])[0]
         self.joints = [self._joint_of(joint, seen) for joint in range(model.njnt) if self._is_task_joint(joint)]
+        shown = [joint for joint in self.joints if joint.entity]  # not the mug that stands under a coffee-button
+        self.shown_v = np.array([joint.dof + k for joint in shown for k in range(6 if joint.free else 1)])
 
     def _is_task_joint(self, joint: int) -> bool:
         return not self.arm_q <= self.model.jnt_qposadr[joint] < self.arm_q + 9
@@ -331,15 +333,21 @@ def _turning_body(model: mujoco.MjModel, mark: Marker) -> int:
     return int(model.body(mark.turned_by).id)
 
 
+def _cross(a: FloatArray, b: FloatArray) -> FloatArray:
+    """np.cross of (..., 3) arrays at a fifth of its cost."""
+    a0, a1, a2, b0, b1, b2 = a[..., 0], a[..., 1], a[..., 2], b[..., 0], b[..., 1], b[..., 2]
+    return np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
+
+
 def rotate(quat: FloatArray, vector: FloatArray) -> FloatArray:
     """Vectors turned by quaternions, scalar first. (..., 4), (..., 3) -> (..., 3)."""
     scalar, axis = quat[..., :1], quat[..., 1:]
-    twice = 2 * np.cross(axis, vector)
-    return np.asarray(vector + scalar * twice + np.cross(axis, twice))
+    twice = 2 * _cross(axis, vector)
+    return np.asarray(vector + scalar * twice + _cross(axis, twice))
 
 
 def multiply(first: FloatArray, second: FloatArray) -> FloatArray:
     """Products of quaternions, scalar first. (..., 4), (..., 4) -> (..., 4)."""
     a, u, b, v = first[..., :1], first[..., 1:], second[..., :1], second[..., 1:]
     scalar = a * b - (u * v).sum(axis=-1, keepdims=True)
-    return np.concatenate([scalar, a * v + b * u + np.cross(u, v)], axis=-1)
+    return np.concatenate([scalar, a * v + b * u + _cross(u, v)], axis=-1)

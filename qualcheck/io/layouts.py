@@ -7,54 +7,26 @@ from pathlib import Path
 
 from qualcheck.errors import DataError, unknown_name
 from qualcheck.registry import known, load
-from qualcheck.spec import ActionSpec, EnvSpec
-
-CODE_SIZE = 768
-
-# environment -> columns of a row, kind and number (of actions or of action columns), and the horizon of an episode.
-# Source: the benchmark's environment classes (ImagineBench, released code of May 2025).
-ROWS: dict[str, tuple[tuple[int, ...], ActionSpec, int]] = {
-    "metaworld": ((91,), ActionSpec("box", 4, -1.0, 1.0), 100),
-}
+from qualcheck.spec import EnvSpec
 
 
 def environments() -> list[str]:
-    """Ids of every environment whose files can be read, scored or not."""
-    return sorted({*known(), *ROWS})
+    """Ids of every environment whose files can be read."""
+    return sorted(known())
 
 
 def specs(env: str) -> list[EnvSpec]:
-    """Every row layout of an environment: the adapter's own, else the table's with nothing but sizes in them.
+    """Every row layout of an environment, the usual one first.
 
     Raises:
         UnknownName: no environment has that id.
     """
-    if env in known():
-        adapter = load(env)
-        found = list(adapter.layouts())
-        adapter.close()
-        return found
-    if env not in ROWS:
+    if env not in known():
         raise unknown_name("environment", env, environments())
-    sizes, action, horizon = ROWS[env]
-    return [_plain(env, size, action, horizon) for size in sizes]
-
-
-def _plain(env: str, size: int, action: ActionSpec, horizon: int) -> EnvSpec:
-    return EnvSpec(
-        id=env,
-        version="0",
-        blocks=(),
-        obs_size=size,
-        code_size=CODE_SIZE,
-        action=action,
-        step_seconds=None,
-        horizon=horizon,
-        judging_grade="scaled:0.5",
-        restores="partial",
-        codes=("",),
-        columns=tuple(f"x{i}" for i in range(size)),
-    )
+    adapter = load(env)
+    found = list(adapter.layouts())
+    adapter.close()
+    return found
 
 
 def choose(path: Path | str, specs: Sequence[EnvSpec], columns: int, actions: tuple[int, ...]) -> EnvSpec:
