@@ -1,8 +1,8 @@
 """Many episodes of one task that advance together: what an environment offers to vectorised evaluation.
 
-An adapter whose simulator steps many states at once has a method `make_episodes(task, predicates, **options)` that gives
-an `Episodes`; for the others `OneByOne` steps single environments in threads. Either way episode i of `reset(seeds)` is
-the one that the single environment has after `reset(seed=seeds[i])`.
+An adapter whose simulator steps many states at once has a method `make_episodes(task, predicates, **options)` that
+gives an `Episodes`; for the others `OneByOne` steps single environments in threads. Either way episode i of
+`reset(seeds)` is the one that the single environment has after `reset(seed=seeds[i])`.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def _play(
     while len(part):
         action = np.asarray(policy(np.concatenate([obs, code], axis=1)))
         if len(action) != len(part):
-            raise UsageError(f"evaluate: the policy gave {len(action)} actions for {len(part)} rows; expected one each.")
+            raise UsageError(f"evaluate: {len(action)} actions of the policy for {len(part)} rows; expected one each.")
         stepped = running.step(action)
         length[part] += 1
         total[part] += stepped.reward

@@ -1,4 +1,4 @@
-"""Many BabyAI episodes at once by the array kernel, each the one that `BabyAIEnv` has with the same seed and actions."""
+"""Many BabyAI episodes at once by the array kernel, each the one that `BabyAIEnv` has with the same seed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class BabyAIEpisodes:
     def step(self, action: AnyArray) -> Stepped:
         chosen = kernel.actions(np.asarray(action))
         if (chosen < 0).any():
-            raise ValueError(f"actions {np.asarray(action)[chosen < 0][:3]} are none of the seven: 0 to {len(ACTIONS) - 1}")
+            wrong = np.asarray(action)[chosen < 0][:3]
+            raise ValueError(f"actions {wrong} are none of the seven: 0 to {len(ACTIONS) - 1}")
         self._value = kernel.step(self._value, chosen)
         self._steps += 1
         before, self._effort = self._effort, reward.effort(self.task, self._value, self._role)

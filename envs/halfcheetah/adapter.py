@@ -24,8 +24,8 @@ from qualcheck.envs.halfcheetah.layout import (
     usable_actions,
 )
 from qualcheck.envs.running_mujoco import cores
-from qualcheck.errors import UsageError
 from qualcheck.episodes import Episodes
+from qualcheck.errors import UsageError
 from qualcheck.spec import EnvSpec
 from qualcheck.types import (
     AnyArray,
