@@ -64,11 +64,12 @@ class OneByOne:
 
     batch = 16
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], after: Callable[[], None] | None = None) -> None:
         """Args:
-        make: makes one environment of the task, with `instruction` and `success` in its info.
+        make: makes one environment of the task, with `instruction` and `is_success` in its info.
+        after: called when all of them are closed.
         """
-        self._make = make
+        self._make, self._after = make, after
         self._made: list[Any] = []
         self._live: list[Any] = []
         self._pool = ThreadPoolExecutor(_cores())
@@ -94,6 +95,8 @@ class OneByOne:
         self._pool.shutdown()
         for env in self._made:
             env.close()
+        if self._after is not None:
+            self._after()
 
 
 def _cores() -> int:

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from qualcheck.envs.clevr import record
 from qualcheck.envs.clevr.dynamics import FAMILIES, at_rest
+from qualcheck.envs.clevr.episodes import ClevrEpisodes
 from qualcheck.envs.clevr.layout import (
     ACTIONS,
     BALLS_HIDDEN,
