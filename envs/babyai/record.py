@@ -90,6 +90,7 @@ def _rollouts(
         truncated=last & ~terminal,
         is_reset=np.ones(n, bool),
         task=[task] * n,
+        extra_rollout={"success": won.tolist()},
     )
     placements = [Placement(task, task, start.params) for start in drawn]
     return replace(rollouts, reward=reward.recompute(rollouts, placements, np.arange(n))["intended"])

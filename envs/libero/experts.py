@@ -60,6 +60,7 @@ LEG_STEPS = 60  # a leg that takes longer is given up
 HELD_M = 0.09  # between the hand and an object that is in it
 AROUND_M = 0.15  # higher still where a careful hand passes the basket
 TRIES = 6  # of a careful hand at seizing what it has missed or lost
+REACH_M = 0.03  # of it above a centre that it only reaches for, which is reached within 0.05
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def carry(name: str, target: str) -> list[Leg]:
 
 
 def around(legs: list[Leg]) -> list[Leg]:
-    """The legs without the basket's handle in the way: up after every release, and along to the next object up there."""
+    """The legs past the basket's handle: up after every release, and along to the next object up there."""
     out: list[Leg] = []
     for leg in legs:
         if out and out[-1].grip == leg.grip == OPEN and out[-1].body == "hand" and leg.body != "hand":
@@ -127,21 +128,30 @@ def plan(task: Task) -> list[Leg]:
     return [leg for name in task.objects for leg in [*seize(name), *carry(name, task.target)]]
 
 
+def careful(task: Task) -> list[Leg]:
+    """The legs of a task for a careful hand: `around` the basket, and well within reach where reaching is all."""
+    legs = around(plan(task))
+    if task.family == "reach":
+        height = min(legs[-1].offset_m[2], REACH_M)
+        legs[-1] = replace(legs[-1], offset_m=(0.0, 0.0, height), least_steps=OPENING_STEPS)
+    return legs
+
+
 class Hand:
     """A script at work: an action for each row."""
 
     def __init__(
-        self, legs: list[Leg], noise: float, turns: bool, rng: np.random.Generator, careful: bool = False
+        self, legs: list[Leg], noise: float, turns: bool, rng: np.random.Generator, again: bool = False
     ) -> None:
         """Args:
         legs: what to do, one after the other; afterwards the hand stays.
         noise: standard deviation added to each of the first six numbers of an action.
         turns: False leaves the three rotations at exactly 0, so that the first goal of the turn stays.
         rng: draws the noise.
-        careful: seize again what was missed or lost on the way.
+        again: seize again what was missed or lost on the way.
         """
         self._legs, self._noise, self._turns, self._rng = list(legs), noise, turns, rng
-        self._tries = TRIES if careful else 0
+        self._tries = TRIES if again else 0
         self._carried: list[Leg] = []  # legs done since the object was lifted
         self._steps = 0
         self._from: FloatArray | None = None  # (3,) the hand where the leg began
@@ -170,7 +180,6 @@ class Hand:
         if not self._turns:
             action[3:6] = 0.0
         return np.clip(action, -1.0, 1.0)
-
 
     def _finish(self, leg: Leg, row: AnyArray) -> None:
         """Go on to the next leg, or back to the object that should be in the hand and is not."""
@@ -290,11 +299,10 @@ def episode(
         first: row of a file of starts to put down, (44,); None: `draw` one.
     """
     rows = [settle(live, draw(live, start, rng) if first is None else first)]
-    legs = plan(TASK_OF[task])
     if noise is None:
-        hand = Hand(legs, float(rng.uniform(0, 0.2)), bool(rng.random() < 0.6), rng)
+        hand = Hand(plan(TASK_OF[task]), float(rng.uniform(0, 0.2)), bool(rng.random() < 0.6), rng)
     else:
-        hand = Hand(around(legs), noise, False, rng, careful=True)
+        hand = Hand(careful(TASK_OF[task]), noise, False, rng, again=True)
     actions, sounds = [], []
     for _ in range(longest):
         action = hand.act(rows[-1]) if acts else rng.uniform(-1, 1, ACTION_SIZE)
