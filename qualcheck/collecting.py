@@ -2,7 +2,8 @@
 
 An environment's experts stand behind `record(task, n, rng, ...)` in its module `record`, as keyword arguments whatever
 of `level`, `noise`, `random_share`, `horizon`, `inits` and `dtype` they know. What it returns may hold `success` as an
-extra column, whether the intended goal was reached; else that is judged here.
+extra column, whether the intended goal was reached; else that is judged here. The module may also hold
+`COLLECTED_WITH`, options that are given when the user does not, and `REASONS`, task -> why its experts often fail.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STORAGES = ("float32", "float64")
 GENERATOR = "expert"
 MADE_BY = "qualcheck.made_by"
 SIMULATORS = ("numpy", "gymnasium", "minigrid", "mujoco")
-LOW = 0.8  # a share of successes that is no expert's
+LOW = 0.8  # a share of successes that wants a reason
 
 Record = Callable[..., Rollouts]
 
@@ -46,6 +47,7 @@ class TaskRate:
     won: int  # by the meaning of the text
     won_released: int  # by the benchmark's own test
     transitions: int
+    reason: str = ""  # why the experts do not reach more, where they reach it too seldom
 
     @property
     def rate(self) -> float:
@@ -134,16 +136,18 @@ def collect(
         _refuse(n, asked)
         if path.exists() or path.is_symlink():
             raise UsageError(f"-o {path} exists already; nothing is overwritten. Choose another name.")
-        record, options = _record(adapter, {**asked, "level": level})
+        record, options, reasons = _record(adapter, {**asked, "level": level})
         shown = {"n": n, "task": task, "seed": seed, **_plain(options), "level": level}
         with staged_files(path) as stage:
             metadata = {MADE_BY: json.dumps(_made_by(adapter, shown), sort_keys=True), FAMILY_KEY: adapter.family}
             metadata = {key: value for key, value in metadata.items() if value}
-            rates, starts = [], dict[str, int]()
+            rates, starts = list[TaskRate](), dict[str, int]()
             with CanonicalWriter(stage / path.name, adapter.spec, metadata, ["simulator"]) as writer:
                 for name in names:
                     rng = np.random.default_rng([seed, *level.encode(), levels[level].index(name)])
                     rollouts, rate = _labelled(adapter, name, record(name, n, rng, **options))
+                    if rate.rate < LOW:
+                        rate = replace(rate, reason=reasons.get(name, ""))
                     for place in rollouts.extra_rollout.get("start_from", ()):
                         kind = str(place).partition(" row ")[0]
                         starts[kind] = starts.get(kind, 0) + 1
@@ -171,8 +175,8 @@ def _refuse(n: int, asked: dict[str, Any]) -> None:
         raise UsageError(f"--horizon {horizon}: expected 1 or more.")
 
 
-def _record(adapter: EnvAdapter, asked: dict[str, Any]) -> tuple[Record, dict[str, Any]]:
-    """The experts of an environment, and the options of those asked for that they take.
+def _record(adapter: EnvAdapter, asked: dict[str, Any]) -> tuple[Record, dict[str, Any], dict[str, str]]:
+    """The experts of an environment, the options of those asked for that they take, and reasons for low rates.
 
     Raises:
         UsageError: it has no experts, or none that take one of the options.
@@ -192,7 +196,7 @@ def _record(adapter: EnvAdapter, asked: dict[str, Any]) -> tuple[Record, dict[st
         if value is not None and name not in known and name != "level":
             raise UsageError(f"--{flags.get(name, name)}: the experts of {adapter.spec.id} have no such option.")
     defaults: dict[str, Any] = getattr(found, "COLLECTED_WITH", {})
-    return record, {**defaults, **options}
+    return record, {**defaults, **options}, getattr(found, "REASONS", {})
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

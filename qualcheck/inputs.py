@@ -19,7 +19,7 @@ from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels
 from qualcheck.storage import find_storage, finer_rows, sample
 
-FAMILY_KEY = "qualcheck_family"  # what a filtered file says of itself
+FAMILY_KEY = "qualcheck_family"  # what a filtered or collected file says of itself
 FAMILY_SAMPLE = 2_000  # transitions that a simulator family is recognised from
 
 
@@ -146,7 +146,7 @@ def _in_family(
         told = source.metadata.get(FAMILY_KEY)
         if told in families:
             found[told] = source.path
-            lines.append(f"{source.path}: simulator family {told}: the file was filtered out of a run that says so")
+            lines.append(f"{source.path}: simulator family {told}: the file says so")
             continue
         first = next(source.batches(FAMILY_SAMPLE), None)
         if first is None or not first.n_transitions:

@@ -14,6 +14,10 @@ from qualcheck.types import AnyArray, IntArray, Placement, Rollouts
 
 MIX = ("greedy", "look")  # policies of those that do not act at random, in equal shares
 PURPOSES = {"fit": 11, "control": 12}  # -> seed; what is fitted on and what is tested are never the same rollouts
+REASONS = {
+    "push_still": "in the other scenes each of the 40 actions moves some ball: one drawn into a wall is thrown out",
+    "order": "five balls in line just fit the table, and 50 pushes are few",
+}  # why experts of `collect` do not reach more
 COLLECTED_WITH = {"mix": ("look",)}  # of `collect`
 RANDOM_SHARE = 0.5  # of the rollouts of `recordings`
 GOAL_SIZE, HARD_GOAL_SIZE = 6, 24
@@ -89,7 +93,7 @@ def record(
 ) -> Rollouts:
     """n real rollouts of a task from fresh resets, a goal of its own for each.
 
-    A rollout ends with the first row on which its goal holds, terminal, or truncated after 50 steps; an easy one after
+    A rollout ends with the first row on which its goal holds, terminal, or truncated at the horizon; an easy one after
     its only step.
 
     Args:
@@ -127,8 +131,7 @@ def _rollouts(
     step = np.arange(longest + 1)
     shown, taken = step <= played.length[:, None], step[:-1] < played.length[:, None]
     last = step[:-1] == played.length[:, None] - 1
-    easy = task.startswith("push_")
-    terminal = (last & (played.won[:, None] | easy))[taken]
+    terminal = (last & played.won[:, None])[taken]
     goal: list[AnyArray | None] = [goal_array(placement) for placement in placements]
     rollouts = Rollouts(
         obs=played.obs[shown],

@@ -11,7 +11,7 @@ import typer
 def collect(
     env: Annotated[str, typer.Argument(metavar="ENV", help="Environment; see `qualcheck envs`.")],
     level: Annotated[str, typer.Option("--level", help="real, rephrase, easy or hard.", show_default=False)],
-    n: Annotated[int, typer.Option("-n", metavar="N", help="Rollouts of each task.", show_default=False)],
+    n: Annotated[int, typer.Option("-n", "--rollouts", metavar="N", help="Rollouts of each task.", show_default=False)],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="File to create.", show_default=False)],
     task: Annotated[str | None, typer.Option(metavar="NAME", help="Only this task of the level.")] = None,
     noise: Annotated[
@@ -61,7 +61,7 @@ def summary(done: Any) -> str:
         line = f"  {rate.task:<{width}}  {100 * rate.rate:5.1f} %  of {rate.n:,}  [{low:.1f}, {high:.1f}]"
         if rate.won_released != rate.won:
             line += f"; by the benchmark's own test {100 * rate.won_released / rate.n:.1f} %"
-        lines.append(line)
+        lines.append(f"{line}; {rate.reason}" if rate.reason else line)
     for place, count in done.starts.items():
         lines.append(f"  note: {count:,} rollouts start from {place}")
     return "\n".join(lines)

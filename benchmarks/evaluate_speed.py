@@ -1,0 +1,83 @@
+"""Vectorised evaluation against a loop over the single environment, in one run.
+
+    python benchmarks/evaluate_speed.py [--repeats 5]
+
+Product: `qualcheck.evaluate`. Rival: the gymnasium environment of `qualcheck.make_env`, reset and stepped to the end of
+each episode by the same policy, which is asked for one row at a time. Both play the same episodes from the same seeds,
+their successes are compared, and starting up counts in both. Rounds are interleaved, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import qualcheck
+
+Policy = Callable[[np.ndarray], np.ndarray]
+
+
+def wandering(obs: np.ndarray) -> np.ndarray:
+    """An action of BabyAI that depends on the whole row."""
+    return (np.abs(obs @ np.sin(1 + 12.9898 * np.arange(17))) * 1000 % 7).astype(int)
+
+
+def swinging(obs: np.ndarray) -> np.ndarray:
+    """Six torques that depend on pitch and a joint."""
+    return np.sin(30 * obs[:, 2:3] + np.arange(6) * (1 + obs[:, 5:6]))
+
+
+TASKS: tuple[tuple[str, str, int, Policy], ...] = (
+    ("babyai", "goto", 200, wandering),
+    ("babyai", "putnext", 200, wandering),
+    ("babyai", "put_pile", 200, wandering),
+    ("halfcheetah", "move-forward", 100, swinging),
+    ("halfcheetah", "move-forward-backward", 100, swinging),
+)
+
+
+def loop(env: str, task: str, episodes: int, policy: Policy) -> tuple[list[bool], int]:
+    """Success of each episode of the single environment, and its steps."""
+    single, won, steps = qualcheck.make_env(env, task), [], 0
+    for seed in range(episodes):
+        row, info = single.reset(seed=seed)
+        over = False
+        while not over:
+            row, _, terminated, truncated, info = single.step(policy(row[None])[0])
+            steps, over = steps + 1, terminated or truncated
+        won.append(info["success"])
+    single.close()
+    return won, steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    for env, task, episodes, policy in TASKS:
+        together, alone = [], []
+        for _ in range(options.repeats):
+            began = time.perf_counter()
+            found = qualcheck.evaluate(policy, env, task, episodes)
+            together.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            won, steps = loop(env, task, episodes, policy)
+            alone.append(time.perf_counter() - began)
+            assert found.success.tolist() == won
+            assert int(found.length.sum()) == steps
+        fast, slow = statistics.median(together), statistics.median(alone)
+        ratios = [one / other for one, other in zip(alone, together, strict=True)]
+        print(
+            f"{env} {task}: {episodes} episodes, {steps:,} steps; evaluate {steps / fast:,.0f} /s, loop "
+            f"{steps / slow:,.0f} /s: {statistics.median(ratios):.1f} x (min {min(ratios):.1f}, max {max(ratios):.1f}), "
+            f"load {os.getloadavg()[0]:.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
