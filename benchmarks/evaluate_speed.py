@@ -73,9 +73,9 @@ def main() -> None:
         fast, slow = statistics.median(together), statistics.median(alone)
         ratios = [one / other for one, other in zip(alone, together, strict=True)]
         print(
-            f"{env} {task}: {episodes} episodes, {steps:,} steps; evaluate {steps / fast:,.0f} /s, loop "
-            f"{steps / slow:,.0f} /s: {statistics.median(ratios):.1f} x (min {min(ratios):.1f}, max {max(ratios):.1f}), "
-            f"load {os.getloadavg()[0]:.1f}"
+            f"{env} {task}: {episodes} episodes, {steps:,} steps, load {os.getloadavg()[0]:.1f}; evaluate "
+            f"{steps / fast:,.0f} /s, loop {steps / slow:,.0f} /s: {statistics.median(ratios):.1f} x "
+            f"(min {min(ratios):.1f}, max {max(ratios):.1f})"
         )
 
 

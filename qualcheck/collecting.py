@@ -3,7 +3,8 @@
 An environment's experts stand behind `record(task, n, rng, ...)` in its module `record`, as keyword arguments whatever
 of `level`, `noise`, `random_share`, `horizon`, `inits` and `dtype` they know. What it returns may hold `success` as an
 extra column, whether the intended goal was reached; else that is judged here. The module may also hold
-`COLLECTED_WITH`, options that are given when the user does not, and `REASONS`, task -> why its experts often fail.
+`COLLECTED_WITH`, options that are given when the user does not, `REASONS`, task -> why its experts often fail, and
+`STORAGES`, dtypes that rows can be recorded in where it is not float32 alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from qualcheck.registry import load
 from qualcheck.stats import Interval, clopper_pearson
 from qualcheck.types import BoolArray, Rollouts, Trajectory
 
-STORAGES = ("float32", "float64")
 GENERATOR = "expert"
 MADE_BY = "qualcheck.made_by"
 SIMULATORS = ("numpy", "gymnasium", "minigrid", "mujoco")
@@ -108,7 +108,7 @@ def collect(
         random_share: share of the rollouts that act at random throughout.
         seed: of all that is drawn.
         inits: folder with the benchmark's files of starts, for LIBERO; None: scenes of this project's own placement.
-        storage: float32 or float64 rows; None: what the benchmark has.
+        storage: float32 or, in HalfCheetah, float64 rows; None: what the benchmark has.
         horizon: steps after which a rollout is cut; None: the benchmark's.
 
     Raises:
@@ -164,13 +164,11 @@ def _refuse(n: int, asked: dict[str, Any]) -> None:
     """Raise UsageError for values that no environment can take."""
     if n < 1:
         raise UsageError(f"-n {n}: expected one rollout of each task or more.")
-    noise, share, storage, horizon = (asked[name] for name in ("noise", "random_share", "dtype", "horizon"))
+    noise, share, horizon = (asked[name] for name in ("noise", "random_share", "horizon"))
     if noise is not None and not 0 <= noise < np.inf:
         raise UsageError(f"--noise {noise}: expected 0 or more.")
     if share is not None and not 0 <= share <= 1:
         raise UsageError(f"--random-share {share}: expected a share from 0 to 1.")
-    if storage is not None and storage not in STORAGES:
-        raise UsageError(f"--storage {storage!r}; it is one of: {', '.join(STORAGES)}.")
     if horizon is not None and horizon < 1:
         raise UsageError(f"--horizon {horizon}: expected 1 or more.")
 
@@ -190,6 +188,12 @@ def _record(adapter: EnvAdapter, asked: dict[str, Any]) -> tuple[Record, dict[st
         raise UsageError(f"{adapter.spec.id} has no scripted experts to collect with.") from error
     record: Record = found.record
     known = inspect.signature(record).parameters
+    storages = getattr(found, "STORAGES", ("float32",))
+    if asked["dtype"] not in (None, *storages):
+        listed = " or ".join(storages)
+        raise UsageError(f"--storage {asked['dtype']}: rows of {adapter.spec.id} are recorded as {listed}.")
+    if len(storages) == 1:
+        asked = {**asked, "dtype": None}
     options = {name: value for name, value in asked.items() if value is not None and name in known}
     flags = {"dtype": "storage", "random_share": "random-share"}
     for name, value in asked.items():

@@ -32,7 +32,7 @@ CASES = [
     ("babyai", "hard", 5, {"random_share": 1.0, "horizon": 20}),
     ("halfcheetah", "real", 3, {}),
     ("halfcheetah", "hard", 3, {"storage": "float32", "random_share": 0.5}),
-    ("clevr", "rephrase", 4, {"storage": "float64"}),
+    ("clevr", "rephrase", 4, {"storage": "float32"}),
     ("clevr", "easy", 8, {"noise": 0.3}),
     ("libero", "real", 2, {"task": "place-cream_cheese"}),
 ]
@@ -44,7 +44,7 @@ def test_collected_rollouts_are_right_end_right_and_know_whether_they_succeed(
 ) -> None:
     done = collected(env, level, n, tmp_path / "real.parquet", **options)
     source = open_source(done.out, load(env).layouts())
-    rollouts = next(source.batches(1_000_000))
+    rollouts = next(source.batches(1_000_000, extras=True))
     told = np.array(rollouts.extra_rollout["success"])
     assert rollouts.n_rollouts == len(told) == done.n_rollouts
     assert sum(task.won for task in done.tasks) == told.sum()
@@ -121,7 +121,8 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_left(tmp_path: Path)
     refused(UsageError, "-n 0", "babyai", "real", 0)
     refused(UsageError, "--random-share 2", "babyai", "real", 2, random_share=2)
     refused(UsageError, "--noise -1", "babyai", "real", 2, noise=-1)
-    refused(UsageError, "--storage 'int8'", "babyai", "real", 2, storage="int8")
+    refused(UsageError, "--storage int8: rows of halfcheetah", "halfcheetah", "real", 2, storage="int8")
+    refused(UsageError, "--storage float64: rows of clevr", "clevr", "real", 2, storage="float64")
     refused(UsageError, "--horizon 0", "babyai", "real", 2, horizon=0)
     refused(UsageError, "--inits: the experts of babyai", "babyai", "real", 2, inits=tmp_path)
     refused(UsageError, "toy has no scripted experts", "toy", "real", 2)

@@ -50,7 +50,7 @@ def one_by_one(env: str, task: str, episodes: int, **options: Any) -> tuple[list
 
 
 CASES = [
-    *(("babyai", task, 30, {"horizon": 60}) for task in ("goto", "putnext", "open_go", "put_line")),
+    *(("babyai", task, 20, {"horizon": 40}) for task in ("goto", "putnext", "open_go", "put_line")),
     ("babyai", "pickup", 20, {"params": "any", "success": "released"}),
     ("halfcheetah", "jump-forward", 20, {"codes": {"jump-forward": np.ones((3, 4)) * np.arange(3)[:, None]}}),
     ("halfcheetah", "move-backward-forward", 3, {"success": "released"}),
@@ -83,13 +83,12 @@ def test_these_cases_hold_successes_and_failures() -> None:
 
 def test_a_gait_wins_and_doing_nothing_does_not() -> None:
     waves, step = experts.actions("move-backward", 200), iter(range(200))
-    found = qualcheck.evaluate(
-        lambda rows: np.tile(waves[next(step)], (len(rows), 1)), "halfcheetah", "move-backward", 8
-    )
+    task = ("halfcheetah", "move-backward", 8)
+    found = qualcheck.evaluate(lambda rows: np.tile(waves[next(step)], (len(rows), 1)), *task)
     assert found.rate == 1
     assert found.interval.low > 0.6
     assert str(found).startswith("halfcheetah move-backward: 100.0 % of 8 episodes succeed [63.")
-    still = qualcheck.evaluate(lambda rows: np.zeros((len(rows), 6)), "halfcheetah", "move-backward", 8)
+    still = qualcheck.evaluate(lambda rows: np.zeros((len(rows), 6)), *task)
     assert not still.success.any()
     assert (still.length == 200).all()
 

@@ -171,7 +171,7 @@ def reached(task: Roles, before: FloatArray, after: FloatArray, action: IntArray
 class Played:
     """Episodes as rectangles; what lies behind the end of an episode is zero, and its action -1."""
 
-    obs: FloatArray  # (N, T+1, 10), float32 as the benchmark stores rows, or what was asked for
+    obs: FloatArray  # (N, T+1, 10), float32 as the benchmark stores rows
     action: IntArray  # (N, T)
     length: IntArray  # (N,)
     won: BoolArray  # (N,) the intended goal holds after the last action
@@ -190,7 +190,6 @@ def play(
     rng: np.random.Generator,
     horizon: int = HORIZON,
     noise: float = 0.0,
-    dtype: str = "float32",
 ) -> Played:
     """Episodes from first rows at rest, all advanced together; each ends with its goal or at its horizon.
 
@@ -202,11 +201,10 @@ def play(
         rng: draws actions.
         horizon: at most so many steps.
         noise: share of the actions that are random whatever the policy.
-        dtype: of the rows as they are stored and judged.
     """
     n, last = len(start), np.minimum(horizon_of(task), horizon)
     longest = int(last.max(initial=0))
-    obs = np.zeros((n, longest + 1, OBS_SIZE), dtype)
+    obs = np.zeros((n, longest + 1, OBS_SIZE), np.float32)
     action = np.full((n, longest), -1, np.int64)
     length, won = np.zeros(n, np.int64), np.zeros(n, bool)
     obs[:, 0] = start

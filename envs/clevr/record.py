@@ -89,9 +89,8 @@ def record(
     level: str = "real",
     noise: float = 0.0,
     horizon: int = HORIZON,
-    dtype: str = "float32",
 ) -> Rollouts:
-    """n real rollouts of a task from fresh resets, a goal of its own for each.
+    """n real rollouts of a task from fresh resets; rows float32, a goal of its own for each.
 
     A rollout ends with the first row on which its goal holds, terminal, or truncated at the horizon; an easy one after
     its only step.
@@ -107,7 +106,6 @@ def record(
         level: "rephrase" has sentences of its own.
         noise: share of the policies' actions that are replaced by random ones.
         horizon: at most so many steps.
-        dtype: of the rows as they are stored and judged.
 
     Raises:
         UnknownName: no such task, policy or family.
@@ -118,7 +116,7 @@ def record(
     policy = numbers[rng.integers(len(numbers), size=n)]
     policy[rng.random(n) < random_share] = policies.number_of("random")
     simulator = Dynamics(family=family) if dynamics is None else dynamics
-    played = policies.play(start, goals.roles(placements), policy, simulator, rng, horizon, noise, dtype)
+    played = policies.play(start, goals.roles(placements), policy, simulator, rng, horizon, noise)
     if dynamics is None:
         simulator.close()
     return _rollouts(task, placements, played, [sentence(placement, rng, level) for placement in placements])

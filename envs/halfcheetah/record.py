@@ -14,6 +14,7 @@ from qualcheck.envs.halfcheetah.reset import sample_states
 from qualcheck.types import BoolArray, Rollouts
 
 SEEDS = {"fit": 1001, "control": 1002}
+STORAGES = ("float64", "float32")  # the benchmark has both
 NOISE, RANDOM_SHARE = 0.1, 0.15
 
 
@@ -22,7 +23,8 @@ def recordings(purpose: str, each: int, family: str = "") -> Iterator[Rollouts]:
     rng = np.random.default_rng(SEEDS[purpose])
     for level, tasks in goals.TASKS.items():
         for task in tasks:
-            rollouts = record(task, each, rng, NOISE, RANDOM_SHARE)
+            rollouts = record(task, each, rng, STORAGES = ("float64", "float32")  # the benchmark has both
+NOISE, RANDOM_SHARE)
             yield replace(rollouts, level=[level] * rollouts.n_rollouts)
 
 

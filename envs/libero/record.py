@@ -43,9 +43,8 @@ def record(
     horizon: int = HORIZON,
     noise: float | None = None,
     inits: Path | None = None,
-    dtype: str = "float32",
 ) -> Rollouts:
-    """n real rollouts of a task, actions float32.
+    """n real rollouts of a task, rows and actions float32.
 
     A rollout ends with the first row on which its intended goal holds, terminal, or truncated when its script is done
     or after `horizon` steps. The extra column `start_from` says where its scene comes from, `success` how it ended.
@@ -59,7 +58,6 @@ def record(
         horizon: at most so many steps.
         noise: standard deviation of what is added to the translations of a careful hand; None: see `experts.episode`.
         inits: folder with the benchmark's files of starts; None: scenes of this project's own placement.
-        dtype: of the rows as they are stored and judged.
 
     Raises:
         UnknownName: no such task.
@@ -93,19 +91,17 @@ def record(
     if simulator is None:
         kernel.close()
     told = [f"{path.name} row {row}" for row in which] if path else ["own placement"] * n
-    rollouts = _rollouts(task, played, [sentence(task, part) for part in own], dtype)
+    rollouts = _rollouts(task, played, [sentence(task, part) for part in own])
     return replace(rollouts, extra_rollout={**rollouts.extra_rollout, "start_from": told})
 
 
-def _rollouts(
-    task: str, played: list[tuple[AnyArray, AnyArray, BoolArray]], instruction: list[str | None], dtype: str
-) -> Rollouts:
+def _rollouts(task: str, played: list[tuple[AnyArray, AnyArray, BoolArray]], instruction: list[str | None]) -> Rollouts:
     n = len(played)
     ends, won = np.zeros(n, np.int64), np.zeros(n, bool)
     placement = Placement(task, task)
     for i, (rows, action, sound) in enumerate(played):
         ends[i] = len(action) if sound.all() else int(np.argmin(sound))
-        shown = rows[: ends[i] + 1].astype(dtype)
+        shown = rows[: ends[i] + 1].astype(np.float32)
         offsets, ok = np.array([0, len(shown)]), np.ones(len(shown), bool)
         found = goals.evaluate(
             StartedRows(shown, offsets, ok, np.ones(1, bool)), [placement], np.zeros(1, np.int64)
@@ -114,10 +110,10 @@ def _rollouts(
             ends[i], won[i] = int(np.argmax(found)) + 1, True
     last = np.concatenate([np.arange(end) == end - 1 for end in ends]) if n else np.zeros(0, bool)
     terminal = last & np.repeat(won, ends)
-    none_rows, none_actions = np.zeros((0, OBS_SIZE), dtype), np.zeros((0, ACTION_SIZE), np.float32)
+    none_rows, none_actions = np.zeros((0, OBS_SIZE), np.float32), np.zeros((0, ACTION_SIZE), np.float32)
     rollouts = Rollouts(
         obs=np.concatenate([none_rows, *(rows[: end + 1] for (rows, _, _), end in zip(played, ends, strict=True))],
-                           dtype=np.dtype(dtype), casting="same_kind"),
+                           dtype=np.float32, casting="same_kind"),
         action=np.concatenate([none_actions, *(moves[:end] for (_, moves, _), end in zip(played, ends, strict=True))],
                               dtype=np.float32, casting="same_kind"),
         offsets=np.concatenate([[0], np.cumsum(ends)]).astype(np.int64),

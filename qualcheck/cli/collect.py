@@ -26,7 +26,9 @@ def collect(
         Path | None,
         typer.Option(metavar="DIR", help="LIBERO: the benchmark's files of starts. Default: own placement."),
     ] = None,
-    storage: Annotated[str | None, typer.Option(help="float32 or float64. Default: as in the benchmark.")] = None,
+    storage: Annotated[
+        str | None, typer.Option(help="float32 or, in HalfCheetah, float64. Default: as in the benchmark.")
+    ] = None,
     horizon: Annotated[
         int | None, typer.Option(metavar="N", help="Steps after which a rollout is cut. Default: the benchmark's.")
     ] = None,
