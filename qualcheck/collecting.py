@@ -151,9 +151,9 @@ def collect(
                     for place in rollouts.extra_rollout.get("start_from", ()):
                         kind = str(place).partition(" row ")[0]
                         starts[kind] = starts.get(kind, 0) + 1
-                    number = np.arange(sum(done.n for done in rates), sum(done.n for done in rates) + n, dtype=np.int32)
-                    known = {"level": [level] * n, "generator": [GENERATOR] * n, "task": [name] * n}
-                    writer.append(replace(rollouts, source_rollout=number, **known))
+                    number = np.arange(len(rates) * n, (len(rates) + 1) * n, dtype=np.int32)
+                    whose = replace(rollouts, level=[level] * n, generator=[GENERATOR] * n, task=[name] * n)
+                    writer.append(replace(whose, source_rollout=number))
                     rates.append(rate)
     finally:
         adapter.close()

@@ -32,7 +32,9 @@ class Codes:
 
     def __init__(self, table: Path | str | Mapping[str, AnyArray]) -> None:
         if isinstance(table, Mapping):
-            named = {name: np.atleast_2d(np.asarray(codes, np.float64)) for name, codes in table.items()}
+            named: dict[str, FloatArray] = {
+                name: np.atleast_2d(np.asarray(codes, np.float64)) for name, codes in table.items()
+            }
             if not named or len({codes.shape[1:] for codes in named.values()}) != 1:
                 raise UsageError("codes: expected a dict of instruction -> numbers, as many for each.")
         else:

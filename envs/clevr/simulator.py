@@ -105,7 +105,7 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
             ValueError: the action is not a whole number from 0 to 39.
             RuntimeError: the simulator gave up.
         """
-        obs, gain, success, terminated, truncated = self._episodes.step(action)
+        obs, gain, success, terminated, truncated = self._episodes.step(np.asarray(action))
         told = self._info(bool(success[0]))
         return self._obs(obs[0]), float(gain[0]), bool(terminated[0]), bool(truncated[0]), told
 

@@ -31,7 +31,7 @@ class HalfCheetahEpisodes:
         self.task, self.predicates, self._horizon = task, predicates, horizon
         self._first = BENCHMARK_SIZE - obs_size  # columns of the benchmark's row that are left out
         self._dynamics = Dynamics()
-        self._state = np.zeros((0, BENCHMARK_SIZE))
+        self._state: FloatArray = np.zeros((0, BENCHMARK_SIZE))
         self._place: FloatArray = np.zeros(0)
         self._moved: list[FloatArray] = []
 

@@ -23,8 +23,7 @@ def recordings(purpose: str, each: int, family: str = "") -> Iterator[Rollouts]:
     rng = np.random.default_rng(SEEDS[purpose])
     for level, tasks in goals.TASKS.items():
         for task in tasks:
-            rollouts = record(task, each, rng, STORAGES = ("float64", "float32")  # the benchmark has both
-NOISE, RANDOM_SHARE)
+            rollouts = record(task, each, rng, NOISE, RANDOM_SHARE)
             yield replace(rollouts, level=[level] * rollouts.n_rollouts)
 
 
