@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,20 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_left(tmp_path: Path)
     out.write_text("mine")
     refused(UsageError, "exists already", "babyai", "real", 2)
     assert out.read_text() == "mine"
+
+
+def test_the_command_prints_rates_and_ends_with_2_on_wrong_usage(tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "qualcheck", "collect", "babyai", "-o", str(tmp_path / "out.parquet"), *words]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    done = run("--level", "easy", "-n", "3", "--task", "open_pick")
+    assert done.returncode == 0, done.stderr
+    assert "open_pick  100.0 %  of 3  [29.2, 100.0]; by the benchmark's own test 0.0 %" in done.stdout
+    again = run("--level", "easy", "-n", "3")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    assert run("--level", "medium", "-n", "3").returncode == 2
 
 
 def test_a_folder_without_start_files_is_refused(tmp_path: Path) -> None:
