@@ -133,7 +133,7 @@ def collect(
             "dtype": storage,
             "horizon": horizon,
         }
-        _refuse(n, asked)
+        _refuse(n, seed, asked)
         if path.exists() or path.is_symlink():
             raise UsageError(f"-o {path} exists already; nothing is overwritten. Choose another name.")
         record, options, reasons = _record(adapter, {**asked, "level": level})
@@ -160,10 +160,12 @@ def collect(
     return Collected(path, env, level, rates, starts)
 
 
-def _refuse(n: int, asked: dict[str, Any]) -> None:
+def _refuse(n: int, seed: int, asked: dict[str, Any]) -> None:
     """Raise UsageError for values that no environment can take."""
     if n < 1:
         raise UsageError(f"-n {n}: expected one rollout of each task or more.")
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: expected 0 or more.")
     noise, share, horizon = (asked[name] for name in ("noise", "random_share", "horizon"))
     if noise is not None and not 0 <= noise < np.inf:
         raise UsageError(f"--noise {noise}: expected 0 or more.")

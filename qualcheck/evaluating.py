@@ -79,6 +79,8 @@ def evaluate(
     """
     if episodes < 1 or (batch is not None and batch < 1):
         raise UsageError(f"evaluate: {episodes} episodes in batches of {batch}; expected one or more.")
+    if seed < 0:
+        raise UsageError(f"evaluate: seed {seed}; expected 0 or more.")
     table = read_codes(codes)
     adapter = load(env)
     running = _episodes(adapter, task, success, inner_options(success, horizon, options))

@@ -109,3 +109,5 @@ def test_wrong_actions_and_numbers_are_refused() -> None:
         qualcheck.evaluate(lambda rows: np.full(len(rows), -1), "clevr", "order", 2)
     with pytest.raises(UsageError, match="0 episodes"):
         qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", 0)
+    with pytest.raises(UsageError, match="seed -1"):
+        qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", 5, -1)
