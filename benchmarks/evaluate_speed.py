@@ -77,8 +77,8 @@ def main() -> None:
         ratios = [one / other for one, other in zip(alone, together, strict=True)]
         print(
             f"{env} {task}: {episodes} episodes, {steps:,} steps, load {os.getloadavg()[0]:.1f}; evaluate "
-            f"{steps / fast:,.0f} /s on {statistics.median(busy):.1f} cores, loop {steps / slow:,.0f} /s: {statistics.median(ratios):.1f} x "
-            f"(min {min(ratios):.1f}, max {max(ratios):.1f})"
+            f"{steps / fast:,.0f} /s on {statistics.median(busy):.1f} cores, loop {steps / slow:,.0f} /s: "
+            f"{statistics.median(ratios):.1f} x (min {min(ratios):.1f}, max {max(ratios):.1f})"
         )
 
 
