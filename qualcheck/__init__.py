@@ -5,6 +5,12 @@ The verbs of the command line are functions here, with the same options:
     run = qualcheck.score("babyai_imaginary_hard.npy", env="babyai", out="run", level="hard")
     qualcheck.filter("run", out="kept.parquet", min_consistency=1)
     print(qualcheck.report(["run"], format="md"))
+
+So are environments, real data and a policy's success:
+
+    qualcheck.collect("babyai", "real", 100, "real.parquet")
+    env = qualcheck.make_env("babyai", "goto")
+    print(qualcheck.evaluate(policy, "babyai", "goto", episodes=1000))
 """
 
 from __future__ import annotations
@@ -16,13 +22,27 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from qualcheck.calibrating import calibrate
+    from qualcheck.collecting import collect
     from qualcheck.converting import convert
+    from qualcheck.evaluating import evaluate
     from qualcheck.filtering import filter_run as filter
     from qualcheck.inspection import inspect
+    from qualcheck.making import make_env
     from qualcheck.pipeline import score
     from qualcheck.reporting import report
 
-__all__ = ["__version__", "calibrate", "convert", "filter", "inspect", "report", "score"]
+__all__ = [
+    "__version__",
+    "calibrate",
+    "collect",
+    "convert",
+    "evaluate",
+    "filter",
+    "inspect",
+    "make_env",
+    "report",
+    "score",
+]
 
 _VERBS = {
     "score": ("qualcheck.pipeline", "score"),
@@ -31,6 +51,9 @@ _VERBS = {
     "calibrate": ("qualcheck.calibrating", "calibrate"),
     "convert": ("qualcheck.converting", "convert"),
     "inspect": ("qualcheck.inspection", "inspect"),
+    "collect": ("qualcheck.collecting", "collect"),
+    "make_env": ("qualcheck.making", "make_env"),
+    "evaluate": ("qualcheck.evaluating", "evaluate"),
 }
 
 

@@ -19,8 +19,8 @@ from qualcheck.options import ScoreOptions
 from qualcheck.scoring import Labels, of_task
 from qualcheck.storage import STORAGES, find_storage, finer_rows, sample
 
-FAMILY_KEY = "qualcheck_family"  # what a filtered file says of itself
-STORAGE_KEY = "qualcheck_storage"  # likewise: the noise floor that its run held the rows against
+FAMILY_KEY = "qualcheck_family"  # what a filtered or collected file says of itself
+STORAGE_KEY = "qualcheck_storage"  # the noise floor that the run of a filtered file held its rows against
 FAMILY_SAMPLE = 2_000  # transitions that a simulator family is recognised from
 
 
@@ -150,7 +150,7 @@ def _in_family(
         told = source.metadata.get(FAMILY_KEY)
         if told in families:
             found[told] = source.path
-            lines.append(f"{source.path}: simulator family {told}: the file was filtered out of a run that says so")
+            lines.append(f"{source.path}: simulator family {told}: the file says so")
             continue
         name, evidence = _recognised(adapter, source, options)
         if name is None:

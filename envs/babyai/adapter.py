@@ -35,6 +35,7 @@ from qualcheck.envs.babyai.layout import (
     remember,
 )
 from qualcheck.envs.babyai.reset_rules import RESET_LAWS, first_broken_at_reset
+from qualcheck.episodes import Episodes
 from qualcheck.errors import unknown_name
 from qualcheck.spec import ActionSpec, Block, EnvSpec
 from qualcheck.types import (
@@ -268,6 +269,12 @@ class BabyAI:
         from qualcheck.envs.babyai import simulator
 
         return simulator.BabyAIEnv(task, predicates, **options)
+
+    def make_episodes(self, task: str, predicates: str = "intended", **options: Any) -> Episodes:
+        """Many episodes at once; see `qualcheck.episodes`."""
+        from qualcheck.envs.babyai import episodes  # not at the top: gymnasium is slow to import
+
+        return episodes.BabyAIEpisodes(task, predicates, **options)
 
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return goals.TASKS

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from qualcheck.envs.babyai import goals, kernel, reset
 from qualcheck.envs.babyai.layout import ACTIONS, DROP, HORIZON, fields
 from qualcheck.errors import unknown_name
+from qualcheck.floor_tables import Count, sealed, shipped_table
 from qualcheck.types import AnyArray
 
 POLICIES: dict[str, Callable[[int, np.random.Generator], AnyArray]] = {
@@ -75,19 +75,26 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
                 won = _episodes(task, policy, horizon, episodes, np.random.default_rng(seeds))
                 rows.append({"task": task, "policy": policy, "horizon": horizon, "seed": seeds, **won})
     made_with = {name: version(name) for name in ("qualcheck", "numpy")}
-    return {
+    made = {
         "what": "episodes in which the goal held after some action, out of `episodes` fresh starts",
         "command": "python -m qualcheck.envs.babyai.floors -o FILE",
         "episodes": episodes,
         "made_with": made_with,
         "floors": rows,
     }
+    return sealed(made, counts(rows))
+
+
+def counts(rows: Sequence[dict[str, Any]]) -> Iterator[Count]:
+    """What the rows of the table say, one count at a time."""
+    for row in rows:
+        for predicates in PREDICATES:
+            yield Count(row["task"], row["policy"], predicates, row["horizon"], row[predicates])
 
 
 @cache
 def _shipped() -> tuple[dict[tuple[str, str, int], dict[str, int]], int]:
-    text = files("qualcheck.envs.babyai").joinpath("floors.json").read_text(encoding="utf-8")
-    kept = json.loads(text)
+    kept = shipped_table("babyai")
     return {(row["task"], row["policy"], row["horizon"]): row for row in kept["floors"]}, int(kept["episodes"])
 
 

@@ -19,12 +19,11 @@ from minigrid.core.mission import MissionSpace
 from minigrid.core.roomgrid import RoomGrid
 from minigrid.core.world_object import Ball, Box, Door, Key, Wall, WorldObj
 
-from qualcheck.envs.babyai import goals, reset, reward
+from qualcheck.envs.babyai import goals, reward, start
 from qualcheck.envs.babyai.kernel import CODES
 from qualcheck.envs.babyai.layout import (
     ACTIONS,
     CODE_SIZE,
-    COLOURS,
     DOWN,
     DROP,
     HORIZON,
@@ -42,12 +41,6 @@ from qualcheck.types import AnyArray, IntArray
 ROOM_SIZE = 8  # cells, walls included; two rooms share a wall, which makes the grid 15 x 8
 EAST, SOUTH, WEST, NORTH = range(4)  # MiniGrid's headings
 HEADINGS = {LEFT: WEST, RIGHT: EAST, UP: NORTH, DOWN: SOUTH}  # absolute move -> heading
-DEFAULT_PARAMS: dict[str, tuple[str, ...]] = {
-    "goto": ("blue", "ball"),
-    "open": ("blue", "door"),
-    "pickup": ("blue", "ball"),
-    "putnext": ("blue", "ball", "green", "box"),
-}  # what the benchmark evaluates; the other tasks name nothing
 
 
 class World(RoomGrid):
@@ -235,34 +228,28 @@ class BabyAIEnv(gymnasium.Env[AnyArray, int]):
         predicates: str = "intended",
         params: Sequence[str] | None = None,
         instruction_code: AnyArray | None = None,
+        level: str | None = None,
+        horizon: int = HORIZON,
     ) -> None:
         """Args:
             task: an id of `goals.TASKS`.
             predicates: "intended" (the goal by meaning) or "released" (the benchmark's own test).
-            params: colour and type of each object the task names; None takes the benchmark's own.
+            params: see `start.Starts`; so is the level.
             instruction_code: (768,) appended to every observation.
+            horizon: steps of an episode.
 
         Raises:
-            UnknownName: no such task or predicate set.
+            UnknownName: no such task, level or predicate set.
             UsageError: parameters or code do not fit.
         """
-        if task not in goals.TASK_IDS:
-            raise unknown_name("BabyAI task", task, list(goals.TASK_IDS))
+        self._starts = start.Starts(task, params, level)
         if predicates not in ("intended", "released"):
             raise unknown_name("predicate set", predicates, ["intended", "released"])
-        default = DEFAULT_PARAMS.get(task, ())
-        self.params = default if params is None else tuple(params)
-        fits = len(self.params) == len(default) and all(
-            word in (TYPES if place % 2 else COLOURS) for place, word in enumerate(self.params)
-        )
-        if not fits:
-            raise UsageError(f"BabyAI {task}: parameters {self.params!r}; expected colours and types like {default!r}.")
         if instruction_code is not None and np.shape(instruction_code) != (CODE_SIZE,):
             found = np.shape(instruction_code)
             raise UsageError(f"BabyAI instruction code: shape {found}; expected ({CODE_SIZE},), one code.")
-        self.task, self.predicates = task, predicates
+        self.task, self.predicates, self.horizon = task, predicates, horizon
         self._code = np.asarray([] if instruction_code is None else instruction_code, np.float32)
-        self._role = goals.roles(self.params)[:, None]  # (4, 1)
         self._world = World()
         self._steps = 0
         high = np.concatenate([np.full(OBS_SIZE, 7, np.float32), np.full(len(self._code), np.inf, np.float32)])
@@ -279,16 +266,17 @@ class BabyAIEnv(gymnasium.Env[AnyArray, int]):
             UsageError: the simulator cannot be put into the given row.
         """
         super().reset(seed=seed)
+        drawn, self.params, self.instruction = self._starts.draw(self.np_random)
+        self._role = goals.roles(self.params)[:, None]  # (4, 1)
         row = (options or {}).get("row")
-        if row is None:
-            row = reset.sample_row(self.task, self.params, self.np_random)
+        row = drawn if row is None else row
         code = self._world.restore(np.asarray(row, np.float64).tolist())
         if code:
             raise UsageError(f"BabyAI reset: row {list(row)} is no state of the world ({CODES[code]}).")
         self._steps = 0
         self._row = self._column()
         self._effort = self._first_effort = reward.effort(self.task, self._row, self._role)
-        return self._obs(), {"is_success": False}
+        return self._obs(), self._info(False)
 
     def step(self, action: int) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Carry out one action and judge the row after it.
@@ -304,7 +292,10 @@ class BabyAIEnv(gymnasium.Env[AnyArray, int]):
         goal = intended if self.predicates == "intended" else released
         gain = reward.combine(goal, before, self._effort, self._first_effort, np.array([self._steps]))
         done = bool(goal[0])
-        return self._obs(), float(gain[0]), done, self._steps >= HORIZON, {"is_success": done}
+        return self._obs(), float(gain[0]), done, self._steps >= self.horizon, self._info(done)
+
+    def _info(self, success: bool) -> dict[str, Any]:
+        return {"is_success": success, "instruction": self.instruction}
 
     def _column(self) -> AnyArray:
         return np.array(self._world.row(), np.int8)[:, None]  # (17, 1)

@@ -17,6 +17,8 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
+
 from qualcheck.envs.babyai.layout import COLOURS, TYPES
 from qualcheck.types import Placement
 
@@ -194,3 +196,19 @@ def place(instruction: str | None) -> Placement:
         shape, colours = _split_colours(_reduce(reading))
         found |= _fill(loose.get(shape, ()), colours)
     return _decide(found)
+
+
+@cache
+def sentences(task: str, rephrased: bool) -> tuple[str, ...]:
+    """The benchmark's sentences for a task with slots for colours and types: its recorded or its rephrased ones."""
+    return tuple(_book()["tasks"][task]["rephrased" if rephrased else "recorded"])
+
+
+def say(task: str, params: tuple[str, ...], level: str, rng: np.random.Generator) -> str:
+    """A sentence of the level for the task, its slots filled."""
+    template = str(rng.choice(sentences(task, level == "rephrase")))
+    colours, kinds = params[::2], params[1::2]
+    if len(colours) == 1:
+        return template.format(color=colours[0], type=kinds[0])
+    numbered = {f"color{n}": colour for n, colour in enumerate(colours, 1)}
+    return template.format(**numbered, **{f"type{n}": kind for n, kind in enumerate(kinds, 1)})

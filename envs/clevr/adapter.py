@@ -24,6 +24,7 @@ from qualcheck.envs.clevr.layout import (
     from_reset,
     xy,
 )
+from qualcheck.episodes import Episodes
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.spec import EnvSpec
 from qualcheck.types import (
@@ -248,6 +249,12 @@ class Clevr:
         from qualcheck.envs.clevr import simulator  # not at the top: gymnasium is slow to import
 
         return simulator.ClevrTask(task, predicates, **{"family": self._family, **options})
+
+    def make_episodes(self, task: str, predicates: str = "intended", **options: Any) -> Episodes:
+        """Many episodes at once; see `qualcheck.episodes`."""
+        from qualcheck.envs.clevr import episodes  # see `make_env`
+
+        return episodes.ClevrEpisodes(task, predicates, **{"family": self._family, **options})
 
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return goals.TASKS

@@ -171,7 +171,7 @@ def reached(task: Roles, before: FloatArray, after: FloatArray, action: IntArray
 class Played:
     """Episodes as rectangles; what lies behind the end of an episode is zero, and its action -1."""
 
-    obs: FloatArray  # (N, T+1, 10) float32, as the benchmark stores rows
+    obs: FloatArray  # (N, T+1, 10), float32 as the benchmark stores rows
     action: IntArray  # (N, T)
     length: IntArray  # (N,)
     won: BoolArray  # (N,) the intended goal holds after the last action
@@ -189,6 +189,7 @@ def play(
     dynamics: Dynamics,
     rng: np.random.Generator,
     horizon: int = HORIZON,
+    noise: float = 0.0,
 ) -> Played:
     """Episodes from first rows at rest, all advanced together; each ends with its goal or at its horizon.
 
@@ -199,6 +200,7 @@ def play(
         dynamics: the simulator.
         rng: draws actions.
         horizon: at most so many steps.
+        noise: share of the actions that are random whatever the policy.
     """
     n, last = len(start), np.minimum(horizon_of(task), horizon)
     longest = int(last.max(initial=0))
@@ -212,6 +214,9 @@ def play(
         if not len(alive):
             break
         action[alive, step] = act(state[alive], task.of(alive), policy[alive], dynamics, rng)
+        if noise:
+            stray = alive[rng.random(len(alive)) < noise]
+            action[stray, step] = random(len(stray), rng)
         end, sound = dynamics.step(state[alive], action[alive, step])
         alive, end = alive[sound], end[sound]  # an episode that MuJoCo gives up ends before
         state[alive] = end

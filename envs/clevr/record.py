@@ -9,14 +9,30 @@ import numpy as np
 
 from qualcheck.envs.clevr import goals, policies, reset, reward, text
 from qualcheck.envs.clevr.dynamics import FAMILIES, Dynamics
-from qualcheck.envs.clevr.layout import BALLS, xy
+from qualcheck.envs.clevr.layout import BALLS, HORIZON, xy
 from qualcheck.types import AnyArray, IntArray, Placement, Rollouts
 
 MIX = ("greedy", "look")  # policies of those that do not act at random, in equal shares
 PURPOSES = {"fit": 11, "control": 12}  # -> seed; what is fitted on and what is tested are never the same rollouts
+REASONS = {
+    "push_still": "in the other scenes each of the 40 actions moves some ball: one drawn into a wall is thrown out",
+    "order": "five balls in line just fit the table, and 50 pushes are few",
+}  # why experts of `collect` do not reach more
+COLLECTED_WITH = {"mix": ("look",)}  # of `collect`
 RANDOM_SHARE = 0.5  # of the rollouts of `recordings`
 GOAL_SIZE, HARD_GOAL_SIZE = 6, 24
 KINDS = ("tau_2", "tau_3", "order", "gather")  # sixth number of a hard goal
+
+REPHRASED = (  # moved ball, reference ball, side
+    "arrange the {0} ball {2} the {1} ball",
+    "nudge the {0} ball gently {2} the {1} ball",
+    "i want the {0} ball {2} the {1} ball",
+    "would you kindly put the {0} sphere {2} the {1} sphere",
+    "get the {0} colored ball {2} the {1} colored ball, please",
+    "bring the {0} orb {2} the {1} orb",
+    "could you slide the {0} ball {2} the {1} ball slowly",
+    "{2} the {1} ball, place the {0} ball",
+)
 
 
 def goal_array(placement: Placement) -> IntArray:
@@ -40,8 +56,8 @@ def _six(balls: Sequence[str], way: str) -> IntArray:
     return six
 
 
-def sentence(placement: Placement, rng: np.random.Generator) -> str:
-    """One of the sentences that mean a task."""
+def sentence(placement: Placement, rng: np.random.Generator, level: str = "") -> str:
+    """One of the sentences that mean a task; those of the level "rephrase" are this project's own."""
     task, params = placement.task, placement.params
     if task in ("order", "gather"):
         return next(words for words, meant in text.WHOLE.items() if meant == task).capitalize()
@@ -55,6 +71,8 @@ def sentence(placement: Placement, rng: np.random.Generator) -> str:
     if task.startswith("push_"):
         spelt = text.PUSH_WAYS[way]
         return f"Push the {params[0]} ball {spelt[int(rng.integers(len(spelt)))]}"
+    if level == "rephrase":
+        return REPHRASED[int(rng.integers(len(REPHRASED)))].format(*params, text.SIDES[way][0]).capitalize()
     side = text.SIDES[way][int(rng.integers(len(text.SIDES[way])))]
     start = text.REQUESTS[int(rng.integers(len(text.REQUESTS)))]
     return f"{start} {params[0]} ball {side} the {params[1]} ball".capitalize()
@@ -68,10 +86,13 @@ def record(
     random_share: float = 0.0,
     family: str = FAMILIES[0],
     dynamics: Dynamics | None = None,
+    level: str = "real",
+    noise: float = 0.0,
+    horizon: int = HORIZON,
 ) -> Rollouts:
     """n real rollouts of a task from fresh resets; rows float32, a goal of its own for each.
 
-    A rollout ends with the first row on which its goal holds, terminal, or truncated after 50 steps; an easy one after
+    A rollout ends with the first row on which its goal holds, terminal, or truncated at the horizon; an easy one after
     its only step.
 
     Args:
@@ -82,6 +103,9 @@ def record(
         random_share: share of the rollouts that act uniformly at random instead.
         family: simulator family.
         dynamics: a simulator to use, whose family then counts; None starts one.
+        level: "rephrase" has sentences of its own.
+        noise: share of the policies' actions that are replaced by random ones.
+        horizon: at most so many steps.
 
     Raises:
         UnknownName: no such task, policy or family.
@@ -92,10 +116,10 @@ def record(
     policy = numbers[rng.integers(len(numbers), size=n)]
     policy[rng.random(n) < random_share] = policies.number_of("random")
     simulator = Dynamics(family=family) if dynamics is None else dynamics
-    played = policies.play(start, goals.roles(placements), policy, simulator, rng)
+    played = policies.play(start, goals.roles(placements), policy, simulator, rng, horizon, noise)
     if dynamics is None:
         simulator.close()
-    return _rollouts(task, placements, played, [sentence(placement, rng) for placement in placements])
+    return _rollouts(task, placements, played, [sentence(placement, rng, level) for placement in placements])
 
 
 def _rollouts(
@@ -105,8 +129,7 @@ def _rollouts(
     step = np.arange(longest + 1)
     shown, taken = step <= played.length[:, None], step[:-1] < played.length[:, None]
     last = step[:-1] == played.length[:, None] - 1
-    easy = task.startswith("push_")
-    terminal = (last & (played.won[:, None] | easy))[taken]
+    terminal = (last & played.won[:, None])[taken]
     goal: list[AnyArray | None] = [goal_array(placement) for placement in placements]
     rollouts = Rollouts(
         obs=played.obs[shown],
@@ -122,6 +145,7 @@ def _rollouts(
         goal=goal,
         is_reset=np.ones(n, bool),
         task=[task] * n,
+        extra_rollout={"success": played.won.tolist()},
     )
     gain = reward.recompute(rollouts, placements, np.arange(n))[reward.READINGS[0]]
     return replace(rollouts, reward=gain)

@@ -8,25 +8,23 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from qualcheck.envs.clevr import goals, policies, record, reset, reward, text
-from qualcheck.envs.clevr.dynamics import FAMILIES, XY, Dynamics, at_rest, hidden_of, state_of
-from qualcheck.envs.clevr.goals import ActedRows
+from qualcheck.envs.clevr import record
+from qualcheck.envs.clevr.dynamics import FAMILIES, at_rest
+from qualcheck.envs.clevr.episodes import ClevrEpisodes
 from qualcheck.envs.clevr.layout import (
     ACTIONS,
     BALLS_HIDDEN,
     CARRIED,
     CODE_SIZE,
     HIDDEN_SIZE,
+    HORIZON,
     OBS_SIZE,
     takeable,
-    usable_actions,
-    xy,
 )
 from qualcheck.errors import UsageError, unknown_name
-from qualcheck.types import AnyArray, BoolArray, FloatArray, Placement
+from qualcheck.types import AnyArray, FloatArray
 
 PREDICATES = ("intended", "released")
-SCENES = 100  # drawn for a given goal until one does not meet it
 
 
 class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
@@ -45,6 +43,7 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
         predicates: str = "intended",
         instruction_code: AnyArray | None = None,
         family: str = FAMILIES[0],
+        horizon: int = HORIZON,
     ) -> None:
         """Args:
             task: an id of `goals.TASKS`, whose balls each reset draws, an id with balls ("tau_left:red,blue"), or a
@@ -52,6 +51,7 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
             predicates: "intended" (the goal by meaning) or "released" (the benchmark's own test).
             instruction_code: (768,) appended to every observation.
             family: simulator family.
+            horizon: steps of an episode; those of easy tasks have one.
 
         Raises:
             UnknownName: no such task, predicate set or family.
@@ -62,14 +62,11 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
         if instruction_code is not None and np.shape(instruction_code) != (CODE_SIZE,):
             found = np.shape(instruction_code)
             raise UsageError(f"CLEVR-Robot instruction code: shape {found}; expected ({CODE_SIZE},), one code.")
-        self._drawn = task in goals.TASK_IDS
-        self.placement = Placement(task, task) if self._drawn else text.placement_of_task(task)
+        self._episodes = ClevrEpisodes(task, predicates, family, horizon, threads=1)
+        self.placement = self._episodes.starts.placement
         self.task, self.predicates = self.placement.task, predicates
         self._code = np.asarray([] if instruction_code is None else instruction_code, np.float64)
-        self._dynamics = Dynamics(threads=1, family=family)
-        self._state = state_of(np.zeros((1, OBS_SIZE // 2, 2)), at_rest(1))  # (1, 69)
-        self._roles = goals.roles([self.placement])
-        self._steps, self._count, self._instruction = 0, np.zeros(1), ""
+        self._instruction = ""
         self.observation_space = spaces.Box(-np.inf, np.inf, (OBS_SIZE + len(self._code),), np.float64)
         self.action_space: Any = spaces.Discrete(ACTIONS)
 
@@ -88,24 +85,12 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
         """
         super().reset(seed=seed)
         given = options or {}
-        row = self._scene() if given.get("row") is None else self._checked(given["row"])
+        starts = self._episodes.starts
+        row = starts.scene(self.np_random) if given.get("row") is None else self._checked(given["row"])
         hidden = at_rest(1) if given.get("hidden") is None else _carried(given["hidden"])
-        if self._drawn:
-            self.placement = reset.draw(self.task, xy(row), self.np_random)[0]
-        self._roles = goals.roles([self.placement])
-        self._instruction = record.sentence(self.placement, self.np_random)
-        self._state = state_of(xy(row), hidden)
-        self._steps, self._count = 0, np.zeros(1)
+        self.placement, self._instruction = starts.goal(row, self.np_random)
+        self._episodes.begin(row, hidden, [self.placement])
         return self._obs(row[0]), self._info(False)
-
-    def _scene(self) -> FloatArray:
-        """A first row, (1, 10), that does not meet the goal if that is fixed."""
-        rows = reset.sample(1 if self._drawn else SCENES, self.np_random)
-        if self._drawn:
-            return rows
-        held, number = goals.counts(xy(rows), goals.roles([self.placement] * len(rows)))
-        chosen = int(((number == 0) | (held < number)).argmax())
-        return rows[chosen : chosen + 1]
 
     def _checked(self, row: Any) -> FloatArray:
         rows = np.asarray(row, np.float64)[np.newaxis]
@@ -120,32 +105,9 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
             ValueError: the action is not a whole number from 0 to 39.
             RuntimeError: the simulator gave up.
         """
-        number = np.asarray(action).reshape(-1)
-        if number.shape != (1,) or not usable_actions(number)[0]:
-            raise ValueError(f"action {action!r}; expected a whole number from 0 to {ACTIONS - 1}")
-        taken = number.astype(np.int64)  # (1,)
-        before = self._state[:, XY]  # (1, 5, 2)
-        end, sound = self._dynamics.step(self._state, taken)
-        if not sound[0]:
-            raise RuntimeError(f"MuJoCo gave up in action {action} from {before.ravel().tolist()}")
-        after = end[:, XY]
-        self._state = state_of(after, hidden_of(end))
-        self._steps += 1
-        gain = reward.of_step(self._roles, before, after, taken, self._count)[reward.READINGS[0]]
-        self._count = goals.counts(before, self._roles)[0].astype(np.float64)
-        success = self._success(before, after, taken)
-        horizon = int(policies.horizon_of(self._roles)[0])
-        over = self._steps >= horizon
-        done = success or (over and horizon == 1)
-        return self._obs(after.ravel()), float(gain[0]), done, over and not done, self._info(success)
-
-    def _success(self, before: FloatArray, after: FloatArray, action: AnyArray) -> bool:
-        obs = np.concatenate([before, after]).reshape(2, OBS_SIZE)
-        ok: BoolArray = np.ones(2, bool)
-        first = np.array([self._steps == 1])
-        rows = ActedRows(obs, np.array([0, 2]), ok, np.array([-1, action[0]]), first)
-        found = goals.evaluate(rows, [self.placement], np.zeros(1, np.int64))
-        return bool((found.intended if self.predicates == "intended" else found.released)[1])
+        obs, gain, success, terminated, truncated = self._episodes.step(np.asarray(action))
+        told = self._info(bool(success[0]))
+        return self._obs(obs[0]), float(gain[0]), bool(terminated[0]), bool(truncated[0]), told
 
     def _obs(self, row: AnyArray) -> AnyArray:
         return np.concatenate([row, self._code])
@@ -154,7 +116,7 @@ class ClevrTask(gymnasium.Env[AnyArray, np.int64]):
         return {"is_success": success, "instruction": self._instruction, "goal": record.goal_array(self.placement)}
 
     def close(self) -> None:
-        self._dynamics.close()
+        self._episodes.close()
 
 
 def _carried(hidden: Any) -> FloatArray:

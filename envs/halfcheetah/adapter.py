@@ -24,6 +24,7 @@ from qualcheck.envs.halfcheetah.layout import (
     usable_actions,
 )
 from qualcheck.envs.running_mujoco import cores
+from qualcheck.episodes import Episodes
 from qualcheck.errors import UsageError
 from qualcheck.spec import EnvSpec
 from qualcheck.types import (
@@ -226,6 +227,12 @@ class HalfCheetah:
         from qualcheck.envs.halfcheetah import simulator  # see `referee`
 
         return simulator.HalfCheetahTask(task, predicates, **{"obs_size": self.spec.obs_size, **options})
+
+    def make_episodes(self, task: str, predicates: str = "intended", **options: Any) -> Episodes:
+        """Many episodes at once; see `qualcheck.episodes`."""
+        from qualcheck.envs.halfcheetah import episodes  # see `referee`
+
+        return episodes.HalfCheetahEpisodes(task, predicates, **{"obs_size": self.spec.obs_size, **options})
 
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return goals.TASKS

@@ -78,6 +78,21 @@ class Dynamics:
         end[~sound] = moved[~sound] = np.nan
         return end, moved, sound
 
+    def advance(self, state: FloatArray, action: AnyArray) -> tuple[FloatArray, BoolArray]:
+        """One action from each state with absolute x, (B, 18) and (B, 6): end states (B, 18), and whether sound (B,).
+
+        The same numbers as gymnasium's step gives from these states without a warm start.
+        """
+        initial = np.zeros((len(state), FULL_SIZE))
+        initial[:, X:] = state
+        self.steps += len(state) * SUBSTEPS
+        control = control_of(action)[:, None]
+        with quiet():
+            full, _ = self._pool.rollout(self.model, self._data, initial, control, nstep=SUBSTEPS)
+        last = np.asarray(full)[:, -1]  # (B, 19)
+        sound = (last[:, TIME] > (SUBSTEPS - 0.5) * SUBSTEP_SECONDS) & np.isfinite(last).all(axis=1)
+        return last[:, X:], sound
+
     def play(
         self, state: FloatArray, action: AnyArray, offsets: IntArray
     ) -> Iterator[tuple[IntArray, FloatArray, FloatArray, BoolArray]]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ import numpy as np
 
 from qualcheck.envs.halfcheetah import goals
 from qualcheck.envs.halfcheetah.dynamics import Dynamics
-from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, HORIZON
+from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, FLOOR_HORIZONS, HORIZON
 from qualcheck.envs.halfcheetah.reset import sample_states
 from qualcheck.errors import unknown_name
+from qualcheck.floor_tables import by_horizon, sealed, shipped_table
 from qualcheck.types import FloatArray, IntArray
 
 POLICIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], FloatArray]] = {
@@ -86,7 +86,7 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
                 step, count = np.unique(first_success(task, moved, predicates), return_counts=True)
                 first = {str(s): int(n) for s, n in zip(step, count, strict=True) if s > 0}
                 rows.append({"task": task, "policy": policy, "predicates": predicates, "first_success": first})
-    return {
+    made = {
         "what": "episodes by the step after which the goal first held, out of `episodes` fresh starts; the floor of a "
         "horizon is the sum up to that step",
         "command": "python -m qualcheck.envs.halfcheetah.floors -o FILE",
@@ -96,12 +96,12 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
         "made_with": {name: version(name) for name in ("qualcheck", "mujoco", "numpy")},
         "floors": rows,
     }
+    return sealed(made, by_horizon(rows, FLOOR_HORIZONS))
 
 
 @cache
 def _shipped() -> tuple[dict[tuple[str, str, str], dict[str, int]], int, int]:
-    text = files("qualcheck.envs.halfcheetah").joinpath("floors.json").read_text(encoding="utf-8")
-    kept = json.loads(text)
+    kept = shipped_table("halfcheetah")
     rows = {(row["task"], row["policy"], row["predicates"]): row["first_success"] for row in kept["floors"]}
     return rows, int(kept["episodes"]), int(kept["longest_horizon"])
 

@@ -89,6 +89,32 @@ def stages(way: FloatArray, sign: int, predicates: str) -> tuple[FloatArray, Flo
     return out, np.maximum.accumulate(np.minimum(out, back), axis=1)
 
 
+def _passed(criterion: Criterion, place: FloatArray) -> FloatArray:
+    """Metres by which places pass a test that reads them alone, of any shape."""
+    if criterion.within_m is None:
+        return criterion.sign * place - criterion.least_m
+    return criterion.within_m - np.abs(place)
+
+
+def reached_now(task: str, moved: Sequence[FloatArray], place: FloatArray, predicates: str) -> BoolArray:
+    """Whether the goal holds after the last of the steps so far, (n,): `excess` there, without looking back if it can.
+
+    Args:
+        task: an id of `TASKS`.
+        moved: 0 and the displacement of each step so far, (n,) m each.
+        place: (n,) their sum, added up in this order.
+        predicates: of `PREDICATES`.
+    """
+    criterion = CRITERIA[task]
+    if len(moved) <= criterion.steps:
+        return np.zeros(len(place), bool)
+    if not criterion.combined:
+        now: BoolArray = _passed(criterion, place) > 0
+        return now
+    last: BoolArray = excess(task, np.stack(moved, axis=1), predicates)[:, -1] > 0
+    return last
+
+
 def excess(task: str, way: FloatArray, predicates: str) -> FloatArray:
     """Metres by which each row passes the task's test, positive iff it holds; -inf before its first step. (n, T+1)."""
     criterion = CRITERIA[task]
@@ -96,11 +122,7 @@ def excess(task: str, way: FloatArray, predicates: str) -> FloatArray:
         value: FloatArray = np.minimum(*stages(way, criterion.sign, predicates))
     else:
         place = way.cumsum(axis=1)
-        value = (
-            criterion.sign * place - criterion.least_m
-            if criterion.within_m is None
-            else criterion.within_m - np.abs(place)
-        )
+        value = _passed(criterion, place)
     value[:, : criterion.steps] = -np.inf
     return value
 

@@ -19,6 +19,7 @@ BENCHMARK_SIZE = 18
 CODE_SIZE = 768
 ACTION_SIZE = 6
 HORIZON = 200
+FLOOR_HORIZONS = (100, HORIZON)  # of the benchmark's shorter recordings, and of its episodes
 SUBSTEPS = 5  # mj_step calls an action
 STEP_SECONDS = 0.05
 BATCH = 8_192  # transitions
@@ -87,7 +88,7 @@ def make_spec(obs_size: int, version: str) -> EnvSpec:
         restores="exact",
         codes=CODES,
         columns=("displacement_m", *STATE_COLUMNS) if has_displacement else STATE_COLUMNS,
-        floor_horizons=(100, HORIZON),
+        floor_horizons=FLOOR_HORIZONS,
         restart_margin=RESTART_MARGIN_M,
         batch_transitions=BATCH,
         batches_at_once=2,  # while one is simulated, the other is checked

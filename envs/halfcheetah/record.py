@@ -14,6 +14,7 @@ from qualcheck.envs.halfcheetah.reset import sample_states
 from qualcheck.types import BoolArray, Rollouts
 
 SEEDS = {"fit": 1001, "control": 1002}
+STORAGES = ("float64", "float32")  # the benchmark has both
 NOISE, RANDOM_SHARE = 0.1, 0.15
 
 
@@ -33,8 +34,10 @@ def record(
     noise: float = 0.1,
     random_share: float = 0.0,
     stop_at_success: bool = True,
+    horizon: int = HORIZON,
+    dtype: str = "float64",
 ) -> Rollouts:
-    """n real rollouts of a task from fresh resets, up to 200 steps each, all float64.
+    """n real rollouts of a task from fresh resets, actions float64.
 
     Args:
         task: an id of `goals.TASKS`; each rollout gets one of the sentences that mean it.
@@ -42,31 +45,34 @@ def record(
         rng: draws starts, noise and sentences.
         noise: standard deviation of what is added to the expert's actions, before they are clipped to [-1, 1].
         random_share: share of the rollouts that act uniformly at random instead.
+        horizon: at most so many steps.
+        dtype: of the rows as they are stored and judged.
         stop_at_success: end each rollout with the first row on which the intended goal holds, as the benchmark does.
 
     Raises:
         UnknownName: no such task.
     """
-    action = experts.actions(task, HORIZON)[None] + rng.normal(0, noise, (n, HORIZON, ACTION_SIZE))
+    action = experts.actions(task, horizon)[None] + rng.normal(0, noise, (n, horizon, ACTION_SIZE))
     wild = rng.random(n) < random_share
-    action[wild] = rng.uniform(-1, 1, (int(wild.sum()), HORIZON, ACTION_SIZE))
+    action[wild] = rng.uniform(-1, 1, (int(wild.sum()), horizon, ACTION_SIZE))
     action = np.clip(action, -1, 1)
-    obs = np.empty((n, HORIZON + 1, BENCHMARK_SIZE))
+    obs = np.empty((n, horizon + 1, BENCHMARK_SIZE))
     obs[:, 0] = sample_states(n, rng)
     dynamics = Dynamics()
     for at, state, moved, _ in dynamics.play(
-        obs[:, 0, 1:], action.reshape(-1, ACTION_SIZE), np.arange(n + 1) * HORIZON
+        obs[:, 0, 1:], action.reshape(-1, ACTION_SIZE), np.arange(n + 1) * horizon
     ):
-        obs[at // HORIZON, at % HORIZON + 1] = np.concatenate([moved[:, None], state], axis=1)
+        obs[at // horizon, at % horizon + 1] = np.concatenate([moved[:, None], state], axis=1)
     dynamics.close()
-    way = obs[:, :, 0].copy()
+    obs = obs.astype(dtype)
+    way = obs[:, :, 0].astype(np.float64)
     way[:, 0] = 0
     holds = goals.excess(task, way, "intended") > 0  # (n, T+1)
     won: BoolArray = np.logical_or.reduce(holds, axis=1)
     ended = won & stop_at_success
-    length = np.where(ended, holds.argmax(axis=1), HORIZON)
-    step = np.arange(HORIZON)
-    taken, shown = step < length[:, None], np.arange(HORIZON + 1) <= length[:, None]
+    length = np.where(ended, holds.argmax(axis=1), horizon)
+    step = np.arange(horizon)
+    taken, shown = step < length[:, None], np.arange(horizon + 1) <= length[:, None]
     last = step == length[:, None] - 1
     gain = reward.of_step(task, way[:, 1:][taken], action[taken])
     sentences = text.book()["texts"][task]
@@ -83,4 +89,6 @@ def record(
         terminal=(last & ended[:, None])[taken],
         truncated=(last & ~ended[:, None])[taken],
         is_reset=np.ones(n, bool),
+        task=[task] * n,
+        extra_rollout={"success": won.tolist()},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from qualcheck.envs.halfcheetah import text
 from qualcheck.envs.halfcheetah.layout import BENCHMARK_SIZE
 from qualcheck.types import FloatArray
 
@@ -21,3 +22,10 @@ def sample_states(n: int, rng: np.random.Generator) -> FloatArray:
     rows[:, :9] = rng.uniform(-POSITION_NOISE, POSITION_NOISE, (n, 9))
     rows[:, 9:] = rng.normal(0, VELOCITY_NOISE, (n, 9))
     return rows
+
+
+def start(task: str, rng: np.random.Generator) -> tuple[FloatArray, str]:
+    """The first row of an episode of a task, (18,), and one of the sentences that mean the task."""
+    row: FloatArray = sample_states(1, rng)[0]
+    sentences = text.book()["texts"][task]
+    return row, str(sentences[int(rng.integers(len(sentences)))])

@@ -23,6 +23,7 @@ from qualcheck.envs.halfcheetah.layout import (
     takeable,
     usable_actions,
 )
+from qualcheck.envs.halfcheetah.reset import start
 from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.types import AnyArray, IntArray
@@ -65,12 +66,14 @@ class HalfCheetahTask(gymnasium.Env[AnyArray, AnyArray]):
         predicates: str = "intended",
         instruction_code: AnyArray | None = None,
         obs_size: int = BENCHMARK_SIZE,
+        horizon: int = HORIZON,
     ) -> None:
         """Args:
             task: an id of `goals.TASKS`.
             predicates: "intended" (the goal by meaning) or "released" (the benchmark's own test).
             instruction_code: (768,) appended to every observation.
             obs_size: 18, or 17 for rows without the displacement.
+            horizon: steps of an episode.
 
         Raises:
             UnknownName: no such task or predicate set.
@@ -83,11 +86,12 @@ class HalfCheetahTask(gymnasium.Env[AnyArray, AnyArray]):
         if instruction_code is not None and np.shape(instruction_code) != (CODE_SIZE,):
             found = np.shape(instruction_code)
             raise UsageError(f"HalfCheetah instruction code: shape {found}; expected ({CODE_SIZE},), one code.")
-        self.task, self.predicates = task, predicates
+        self.task, self.predicates, self.horizon = task, predicates, horizon
         self._code = np.asarray([] if instruction_code is None else instruction_code, np.float64)
         self._first = BENCHMARK_SIZE - obs_size  # columns of the benchmark's row that are left out
         self._env: Any = HalfCheetahEnv()  # not typed
         self._moved: list[float] = []
+        self._instruction = ""
         self.observation_space = spaces.Box(-np.inf, np.inf, (obs_size + len(self._code),), np.float64)
         self.action_space: Any = spaces.Box(-1.0, 1.0, (ACTION_SIZE,), np.float32)
 
@@ -100,17 +104,17 @@ class HalfCheetahTask(gymnasium.Env[AnyArray, AnyArray]):
             UsageError: the simulator cannot be put into the given row.
         """
         super().reset(seed=seed)
-        state, _ = self._env.reset(seed=int(self.np_random.integers(2**31)))
+        drawn, self._instruction = start(self.task, self.np_random)
         row = (options or {}).get("row")
-        if row is not None:
-            given = np.asarray(row, np.float64)
-            if given.shape not in ((STATE_SIZE,), (BENCHMARK_SIZE,)) or takeable(given[None])[0]:
-                raise UsageError(f"HalfCheetah reset: row {given.tolist()} is no state; expected 17 or 18 numbers.")
-            x = given[0] if len(given) == BENCHMARK_SIZE else 0.0
-            state = given[len(given) - STATE_SIZE :]
-            self._env.set_state(np.concatenate([[x], state[:8]]), state[8:])
+        given = drawn if row is None else np.asarray(row, np.float64)
+        if given.shape not in ((STATE_SIZE,), (BENCHMARK_SIZE,)) or takeable(given[None])[0]:
+            raise UsageError(f"HalfCheetah reset: row {given.tolist()} is no state; expected 17 or 18 numbers.")
+        x = given[0] if len(given) == BENCHMARK_SIZE else 0.0
+        state = given[len(given) - STATE_SIZE :]
+        self._env.reset(seed=0)  # draws a state that is overwritten
+        self._env.set_state(np.concatenate([[x], state[:8]]), state[8:])
         self._moved = [0.0]
-        return self._obs(float(self._env.data.qpos[0]), state), {"is_success": False}
+        return self._obs(float(x), state), self._info(False)
 
     def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Apply one action and judge the row after it.
@@ -122,12 +126,16 @@ class HalfCheetahTask(gymnasium.Env[AnyArray, AnyArray]):
         if wanted.shape != (ACTION_SIZE,) or not np.isfinite(wanted).all():
             raise ValueError(f"action {action!r}; expected {ACTION_SIZE} finite numbers")
         before = float(self._env.data.qpos[0])
+        self._env.data.qacc_warmstart[:] = 0  # so that the row alone decides what follows, as in every replay
         state, *_ = self._env.step(control_of(wanted))
         self._moved.append(float(self._env.data.qpos[0]) - before)
         gain = reward.of_step(self.task, np.array(self._moved[-1:]), wanted[None])
         done = bool(goals.excess(self.task, np.array([self._moved]), self.predicates)[0, -1] > 0)
-        truncated = len(self._moved) > HORIZON
-        return self._obs(self._moved[-1], state), float(gain[0]), done, truncated, {"is_success": done}
+        truncated = len(self._moved) > self.horizon
+        return self._obs(self._moved[-1], state), float(gain[0]), done, truncated, self._info(done)
+
+    def _info(self, success: bool) -> dict[str, Any]:
+        return {"is_success": success, "instruction": self._instruction}
 
     def _obs(self, first: float, state: AnyArray) -> AnyArray:
         return np.concatenate([np.concatenate([[first], state])[self._first :], self._code])

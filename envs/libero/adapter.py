@@ -17,6 +17,7 @@ from qualcheck.envs.libero import takeable as rows_of
 from qualcheck.envs.libero.columns import OBS_SIZE, StartedRows, from_reset
 from qualcheck.envs.libero.kernel import Simulator
 from qualcheck.envs.libero.takeable import BAD_ACTION, HIDDEN_UNKNOWN, NON_FINITE, SIMULATOR_WARNING, usable_actions
+from qualcheck.episodes import Episodes, OneByOne
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.spec import EnvSpec
 from qualcheck.starting import Starts
@@ -196,6 +197,13 @@ class Libero:
         from qualcheck.envs.libero import simulator  # see `referee`
 
         return simulator.LiberoTask(task, predicates, **options)
+
+    def make_episodes(self, task: str, predicates: str = "intended", **options: Any) -> Episodes:
+        """Many episodes at once, in threads that share a model; see `qualcheck.episodes`."""
+        from qualcheck.envs.libero import simulator  # see `referee`
+
+        kernel = Simulator(threads=1)
+        return OneByOne(lambda: simulator.LiberoTask(task, predicates, simulator=kernel, **options), kernel.close)
 
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return goals.TASKS

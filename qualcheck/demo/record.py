@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 
 import numpy as np
 
 from qualcheck.demo.episode import MAX_STEPS, Episode, Start, placement
 from qualcheck.demo.label import reached
-from qualcheck.envs.babyai import experts, goals, reset
+from qualcheck.envs.babyai import experts, goals, reset, text
 from qualcheck.envs.babyai.layout import ACTIONS, COLOURS, TYPES, fields
 from qualcheck.envs.babyai.simulator import World
 from qualcheck.types import AnyArray
@@ -19,12 +16,6 @@ from qualcheck.types import AnyArray
 GENERATOR = "simulator"
 RANDOM_SHARE = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0)
 MOVABLE = TYPES[:3]
-
-
-@cache
-def _sentences(task: str, rephrased: bool) -> tuple[str, ...]:
-    book = json.loads(files("qualcheck.envs.babyai").joinpath("instructions.json").read_text(encoding="utf-8"))
-    return tuple(book["tasks"][task]["rephrased" if rephrased else "recorded"])
 
 
 def _params(task: str, rng: np.random.Generator) -> tuple[str, ...]:
@@ -40,22 +31,12 @@ def _params(task: str, rng: np.random.Generator) -> tuple[str, ...]:
     return ()
 
 
-def _say(task: str, params: tuple[str, ...], level: str, rng: np.random.Generator) -> str:
-    """A sentence of the level for the task, its slots filled."""
-    template = str(rng.choice(_sentences(task, level == "rephrase")))
-    colours, kinds = params[::2], params[1::2]
-    if len(colours) == 1:
-        return template.format(color=colours[0], type=kinds[0])
-    numbered = {f"color{n}": colour for n, colour in enumerate(colours, 1)}
-    return template.format(**numbered, **{f"type{n}": kind for n, kind in enumerate(kinds, 1)})
-
-
 def draw_starts(task: str, level: str, n: int, rng: np.random.Generator) -> list[Start]:
     """n fresh resets of a task, each with parameters and a sentence of its own."""
     params = [_params(task, rng) for _ in range(n)]
     rows = reset.sample_rows(task, params, n, rng)
     return [
-        Start(placement(task, named), level, _say(task, named, level, rng), row)
+        Start(placement(task, named), level, text.say(task, named, level, rng), row)
         for named, row in zip(params, rows, strict=True)
     ]
 

@@ -51,6 +51,11 @@ class Encodings:
         """Numbers of one code."""
         return int(self._codes.shape[1])
 
+    def by_name(self) -> dict[str, FloatArray]:
+        """Name -> its reference codes, (k, E)."""
+        names = np.array(self._names)
+        return {name: self._codes[names == name] for name in dict.fromkeys(self._names)}
+
     def names(self, codes: AnyArray) -> list[str | None]:
         """The name of the nearest reference code of each code, (N, E); None where none is within `ACCEPT`."""
         distinct, back = np.unique(codes, axis=0, return_inverse=True)

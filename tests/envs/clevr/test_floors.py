@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from qualcheck.envs.clevr import floors, goals
 from qualcheck.errors import UnknownName
+from qualcheck.floor_tables import digest
 
 
 def test_every_task_has_a_floor_of_every_horizon_and_doing_nothing_has_none() -> None:
@@ -46,9 +48,11 @@ def test_unknown_names_are_refused() -> None:
         floors.measure("tau_up", "random", 5, 5, np.random.default_rng(0))
 
 
-def test_table_is_made_again_by_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    floors.main(["--episodes", "4"])
-    table = json.loads(capsys.readouterr().out)
-    assert set(table) == set(goals.TASK_IDS)
-    assert all(len(first) <= 50 and sum(first) <= 4 for first in table.values())
-    assert any(table.values())
+def test_table_is_made_again_by_its_command(tmp_path: Path) -> None:
+    floors.main(["--episodes", "4", "-o", str(tmp_path / "floors.json")])
+    table = json.loads((tmp_path / "floors.json").read_text())
+    won = {row["task"]: row["first_success"] for row in table["floors"]}
+    assert set(won) == set(goals.TASK_IDS)
+    assert all(sum(first.values()) <= 4 and all(0 < int(step) <= 50 for step in first) for first in won.values())
+    assert any(won.values())
+    assert table["sha256"] == digest(table)
