@@ -12,8 +12,14 @@ from qualcheck.floor_tables import digest, sealed, shipped_table
 from qualcheck.registry import load
 from qualcheck.stats import clopper_pearson
 
-STARTS = {"babyai": 1_000, "halfcheetah": 1_000, "clevr": 1_000, "libero": 50}
-HORIZONS = {"babyai": (39, 128), "halfcheetah": (100, 200), "clevr": (50,), "libero": (100, 150, 500)}
+STARTS = {"babyai": 1_000, "halfcheetah": 1_000, "clevr": 1_000, "libero": 50, "metaworld": 200}
+HORIZONS = {
+    "babyai": (39, 128),
+    "halfcheetah": (100, 200),
+    "clevr": (50,),
+    "libero": (100, 150, 500),
+    "metaworld": (100,),
+}
 
 
 @pytest.mark.parametrize("env", STARTS)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from qualcheck.envs.metaworld.goals import PREDICATES, TippedRows
 from qualcheck.envs.metaworld.kernel import Episode, Kernel
 from qualcheck.envs.metaworld.layout import ACTION_SIZE, HORIZON, OBS_SIZE, TASKS
 from qualcheck.errors import unknown_name
+from qualcheck.floor_tables import by_horizon, sealed, shipped_table
 from qualcheck.types import FloatArray, IntArray, Placement
 
 POLICIES: dict[str, Callable[[tuple[int, ...], np.random.Generator], FloatArray]] = {
@@ -107,7 +107,7 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
                 first = {str(s): int(n) for s, n in zip(step, count, strict=True) if s > 0}
                 entries.append({"task": task, "policy": policy, "predicates": predicates, "first_success": first})
     kernel.close()
-    return {
+    made = {
         "what": "episodes by the step after which the goal first held, out of `episodes` fresh starts; the floor of a "
         "horizon is the sum up to that step",
         "command": "python -m qualcheck.envs.metaworld.floors -o FILE",
@@ -118,11 +118,12 @@ def table(episodes: int = EPISODES, seed: int = SEED) -> dict[str, Any]:
         "made_with": {name: version(name) for name in ("qualcheck", "mujoco", "metaworld", "numpy")},
         "floors": entries,
     }
+    return sealed(made, by_horizon(entries, [HORIZON]))
 
 
 @cache
 def _shipped() -> tuple[dict[tuple[str, str, str], dict[str, int]], int]:
-    kept = json.loads(files("qualcheck.envs.metaworld").joinpath("floors.json").read_text(encoding="utf-8"))
+    kept = shipped_table("metaworld")
     rows = {(row["task"], row["policy"], row["predicates"]): row["first_success"] for row in kept["floors"]}
     return rows, int(kept["episodes"])
 

@@ -25,6 +25,12 @@ from qualcheck.types import AnyArray, BoolArray, FloatArray, Placement, Rollouts
 
 PURPOSES = {"fit": 11, "control": 12}  # -> seed; what is fitted on and what is tested are never the same rollouts
 EMULATED = ("mujoco-2.3", "mujoco-3.0")  # families whose recordings made here show less error than those made there
+REASONS = {
+    "door-unlock": "every second rollout has the benchmark's jammed door, which no script opens",
+    "locked-door-open": "the benchmark's door is jammed, and there is no script beyond the lock",
+    "soccer": "the ball rolls on: the script, which pushes once, also reaches less than half in the benchmark",
+}  # why experts of `collect` do not reach more
+COLLECTED_WITH = {"predicates": "intended", "noise": 0.0}  # of `collect`
 RANDOM_SHARE = 0.2  # of the rollouts of `recordings`
 RIGID = ("door-unlock",)  # tasks of which every second rollout has metaworld's door, with which alone they can be done
 
@@ -83,11 +89,12 @@ def record(
     random_share: float = 0.0,
     kernel: Kernel | None = None,
     horizon: int = HORIZON,
+    predicates: str = "released",
+    noise: float | None = None,
 ) -> Rollouts:
     """n real rollouts of a task from fresh resets; rows and actions float32.
 
-    A rollout ends with the first row on which its released goal holds, as in the benchmark, terminal, or truncated
-    after `horizon` steps.
+    A rollout ends with the first row on which its goal holds, terminal, or truncated after `horizon` steps.
 
     Args:
         task: a key of `layout.TASKS`.
@@ -96,6 +103,8 @@ def record(
         random_share: share of the rollouts that act at random instead of by script.
         kernel: simulates; None starts one of the usual family.
         horizon: at most so many steps.
+        noise: standard deviation on the scripts' actions; None: drawn for each rollout from `experts.NOISES`.
+        predicates: "released", by which the benchmark's rollouts end, or "intended".
 
     Raises:
         UnknownName: no such task.
@@ -105,7 +114,7 @@ def record(
     simulator = kernel or Kernel()
     live = []
     for i, own in enumerate(rng.spawn(n)):
-        player: Player = AtRandom(own) if own.random() < random_share else Scripted(task, own)
+        player: Player = AtRandom(own) if own.random() < random_share else Scripted(task, own, noise, predicates)
         first = reset.sample(task, 1, own, simulator, hinged=not (task in RIGID and i % 2))[0]
         live.append(Live(player, [first.astype(np.float32).astype(np.float64)], [np.full(3, np.nan)], []))
     running, won = list(range(n)), np.zeros(n, bool)
@@ -123,7 +132,7 @@ def record(
                 kept.pop()
         done = np.zeros(len(now), bool)
         done[sound] = (
-            reached(task, [one for one, good in zip(now, sound, strict=True) if good], "released")
+            reached(task, [one for one, good in zip(now, sound, strict=True) if good], predicates)
             if (sound.any())
             else False
         )
