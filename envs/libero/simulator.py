@@ -56,14 +56,20 @@ AGREES = np.array([1e-4, 1e-3, 1e-2])
 
 
 @cache
-def _robosuite() -> Any:
-    env = benchmark_env()
+def _robosuite(whole: bool) -> Any:
+    env = benchmark_env(whole)
     env.reset()
     return env
 
 
-def robosuite_steps(obs: AnyArray, action: AnyArray, hidden: FloatArray) -> FloatArray:
+def robosuite_steps(obs: AnyArray, action: AnyArray, hidden: FloatArray, whole: bool = False) -> FloatArray:
     """Rows after single steps of robosuite's own environment, (R, 44), (R, 7), (R, 43) -> (R, 44).
+
+    Args:
+        obs: rows before the actions.
+        action: in robosuite's order.
+        hidden: velocities, the gripper's command and the goal of the hand's turn.
+        whole: with all that is only seen in the model, see `model.benchmark_env`.
 
     Raises:
         MissingExtra: the extra is not installed.
@@ -71,7 +77,7 @@ def robosuite_steps(obs: AnyArray, action: AnyArray, hidden: FloatArray) -> Floa
     end = np.full((len(obs), OBS_SIZE), np.nan)
     if not len(obs):
         return end
-    benchmark = _robosuite()
+    benchmark = _robosuite(whole)
     env, robot = benchmark.env, benchmark.env.robots[0]
     data, model = env.sim.data._data, env.sim.model._model
     site, hand = model.site(HAND_SITE).id, model.body(HAND_BODY).id
