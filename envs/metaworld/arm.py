@@ -89,45 +89,56 @@ def _about(axis: FloatArray, angle: FloatArray) -> FloatArray:
 
 def set_fingers(scene: Scene, opening: float) -> None:
     """Move both fingers alike to the opening of a row; one that is clipped at 1 says only that they are far apart."""
-    fingers = scene.data.qpos[scene.arm_q + 7 : scene.arm_q + 9]
+    qpos, right, left = scene.data.qpos, scene.arm_q + 7, scene.arm_q + 8
+    fingers = qpos[right : left + 1].tolist()  # numbers of Python: arrays of two take ten times as long
     apart = FULL_OPENING_M - (fingers[0] - fingers[1])  # m
     wanted = FULL_OPENING_M * opening
     if opening >= 1 and apart >= FULL_OPENING_M:
         return
-    fingers += np.array([0.5, -0.5]) * (apart - wanted)
+    qpos[right], qpos[left] = fingers[0] + 0.5 * (apart - wanted), fingers[1] - 0.5 * (apart - wanted)
 
 
-def reach(scene: Scene, hand_m: FloatArray) -> float:
-    """Turn the seven joints until the hand is at a place, (3,), in the orientation it has; what is left in metres."""
+def reach(scene: Scene, hand_m: FloatArray, shown: bool = False) -> float:
+    """Turn the seven joints until the hand is at a place, (3,), in the orientation it has; what is left in metres.
+
+    Args:
+        shown: the simulator's poses are those of its joints already.
+    """
     model, data = scene.model, scene.data
-    arm, dofs = slice(scene.arm_q, scene.arm_q + 7), slice(scene.arm_v, scene.arm_v + 7)
+    if not shown:
+        mujoco.mj_kinematics(model, data)
+    hand, quat = data.xpos[scene.hand], data.xquat[scene.hand]
+    error, joints, upright = np.zeros(6), data.qpos[scene.arm_q : scene.arm_q + 7], quat.copy()
     low, high = scene.arm_low - SOFT_LIMIT_RAD, scene.arm_high + SOFT_LIMIT_RAD
-    jacobian, error, back = np.zeros((6, model.nv)), np.zeros(6), np.zeros(4)
-    hand, pull = data.xpos[scene.hand], np.empty(6)
-    mujoco.mj_kinematics(model, data)
-    upright = data.xquat[scene.hand].copy()
+    dofs = slice(scene.arm_v, scene.arm_v + 7)
+    jacobian, both, pull, back = scene.jacobian, scene.arm_jacobian, np.empty(6), np.empty(4)
     for turn in range(TURNS):
-        error[:3] = hand_m - hand
-        if max(map(abs, error[:3].tolist())) < NEAR_ENOUGH_M:
-            break
+        np.subtract(hand_m, hand, out=error[:3])
+        left = max(map(abs, error[:3].tolist()))
+        if left < NEAR_ENOUGH_M:
+            return left
         if turn:  # before the first one the orientation is right
-            mujoco.mju_negQuat(back, data.xquat[scene.hand])
+            mujoco.mju_negQuat(back, quat)
             mujoco.mju_mulQuat(back, upright, back.copy())
             mujoco.mju_quat2Vel(error[3:], back, 1.0)
             error[3:] *= ORIENTATION_WEIGHT
         mujoco.mj_comPos(model, data)
         mujoco.mj_jacBody(model, data, jacobian[:3], jacobian[3:], scene.hand)
-        both = jacobian[:, dofs].copy()  # (6, 7)
-        both[3:] *= ORIENTATION_WEIGHT
-        square = both @ both.T + _DAMPED
+        both[:3], both[3:] = jacobian[:3, dofs], ORIENTATION_WEIGHT * jacobian[3:, dofs]
+        square = both @ both.T
+        square += _DAMPED
         mujoco.mju_cholFactor(square, 0.0)
         mujoco.mju_cholSolve(pull, square, error)
-        data.qpos[arm] = np.minimum(np.maximum(data.qpos[arm] + both.T @ pull, low), high)
+        turned = both.T @ pull
+        turned += joints
+        np.minimum(np.maximum(turned, low, out=turned), high, out=joints)
         mujoco.mj_kinematics(model, data)
     return float(np.abs(hand_m - hand).max())
 
 
-def take(scene: Scene, row: FloatArray, objects: FloatArray, home: FloatArray, seed_arm: bool = True) -> None:
+def take(
+    scene: Scene, row: FloatArray, objects: FloatArray, home: FloatArray, seed_arm: bool = True, shown: bool = True
+) -> None:
     """Overwrite what a row shows in the simulator's state and keep the rest, velocities included.
 
     A hand that has jumped says nothing of the arm that was carried: that one is then put at rest, from `home`.
@@ -137,16 +148,19 @@ def take(scene: Scene, row: FloatArray, objects: FloatArray, home: FloatArray, s
         objects: (Q,) its line of `object_positions`; NaN: kept.
         home: (7,) joints of the arm at a reset.
         seed_arm: False leaves the arm where it was carried.
+        shown: as `reach` has it.
     """
-    shown = np.isfinite(objects)
-    scene.data.qpos[scene.task_q[shown]] = objects[shown]
+    known = np.isfinite(objects)
+    scene.data.qpos[scene.task_q[known]] = objects[known]
     set_fingers(scene, float(row[OPENING]))
     if not seed_arm:
         return
-    if np.abs(row[HAND] - scene.data.xpos[scene.hand]).max() > JUMP_M:
+    hand_m = row[HAND]
+    jumped = max(map(abs, (hand_m - scene.data.xpos[scene.hand]).tolist())) > JUMP_M
+    if jumped:
         scene.data.qpos[scene.arm_q : scene.arm_q + 7] = home
         scene.data.qvel[scene.arm_v : scene.arm_v + 7] = 0
-    reach(scene, row[HAND])
+    reach(scene, hand_m, shown and not jumped)
 
 
 def swing(scene: Scene, velocity_m_s: FloatArray) -> None:

@@ -246,7 +246,8 @@ class _Filter:
         for (i, (skipped, episode)), done in zip(episodes.items(), played, strict=True):
             first = rollouts.offsets[i] + skipped
             at = slice(first, rollouts.offsets[i + 1])
-            why = np.where(done.code == ILLEGAL_START, _own_codes(episode), done.code)
+            refused = done.code == ILLEGAL_START
+            why = np.where(refused, _own_codes(episode), done.code) if refused.any() else done.code
             code[at] = np.where(code[at] == 0, why, code[at])
             if episode.hidden is None and not episode.from_reset:
                 before = slice(rollouts.offsets[i], first + 1)

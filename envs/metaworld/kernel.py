@@ -59,7 +59,6 @@ LAST_OF_HINGED = 10  # of qpos: only the lock's scene with a door on a hinge has
 STAGE_GOAL_M = 1e-3  # a goal so near to that of the second stage is it
 QPOS, QVEL, COMMANDED = slice(0, MOST_QPOS), slice(MOST_QPOS, MOST_QPOS + MOST_QVEL), slice(-3, None)
 
-GRIPPER = ("right_hand", "hand", "rightclaw", "rightpad", "leftclaw", "leftpad")
 FASTEST_M = 0.0142  # a step and axis in free space
 LAG_STEPS = 3.5  # of the hand behind the commanded one in steady motion, by the free-space hand model
 FOREIGN_START_M = 6e-3  # row 0 is believed rather than the reset, which rows of two decimals show 5 mm off
@@ -193,7 +192,9 @@ class Kernel:
         known = episode.hidden is not None and bool(np.isfinite(episode.hidden[COMMANDED]).all())
         code = np.zeros(steps, np.int8)
         code[~usable_actions(episode.action)] = BAD_ACTION
-        if takeable_for(context[None], task)[0] or (row_code[0] and not known):
+        own = np.array_equal(context, rows[0])  # mostly: telling is cheaper than judging it again
+        bad_context = row_code[0] if own else takeable_for(context[None], task)[0]
+        if bad_context or (row_code[0] and not known):
             code[:] = ILLEGAL_START
             blank, unknown = np.full((steps + 1, OBS_SIZE), np.nan), np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
             still = np.zeros(steps, bool)
@@ -218,10 +219,22 @@ class Kernel:
         path = commanded_hand(data.mocap_pos[0].copy(), wanted, task)
         hidden = np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
         xpos, xquat = np.empty((steps + 1, len(scene.bodies), 3)), np.empty((steps + 1, len(scene.bodies), 4))
-        grip = np.isin(np.arange(model.nbody), [model.body(name).id for name in GRIPPER])[model.geom_bodyid]
-        touching, lost = np.zeros(steps, bool), False
+        lost = False
         mujoco.mj_kinematics(model, data)
         xpos[0], xquat[0] = data.xpos[scene.bodies], data.xquat[scene.bodies]
+        data.mocap_quat[0] = UPRIGHT_MOCAP
+        push = np.stack([wanted[:, 3], -wanted[:, 3]], axis=1)  # (T, 2)
+        touched: list[AnyArray] = []  # (C, 2) geoms in contact at the end of each step
+        # Views made once: each look-up of an attribute of MuJoCo's costs as much as what is done with it here.
+        qpos, qvel, place, turn = data.qpos, data.qvel, data.xpos, data.xquat
+        warm, mocap, ctrl, contact, bodies = (
+            data.qacc_warmstart,
+            data.mocap_pos[0],
+            data.ctrl,
+            data.contact,
+            scene.bodies,
+        )
+        hidden_q, hidden_v = hidden[:, : model.nq], hidden[:, MOST_QPOS : MOST_QPOS + model.nv]
         for t in range(steps):
             if filtered and t > 0 and not row_code[t]:
                 take(scene, rows[t], objects[t], home, seed_arm)
@@ -229,20 +242,22 @@ class Kernel:
                     before = rows[t - 1] if not row_code[t - 1] else rows[t]
                     path[t] = commanded_by(task, start, rows[t], rows[t, HAND] - before[HAND])
                     path[t + 1] = commanded_hand(path[t], wanted[t : t + 1], task)[1]
-            hidden[t, : model.nq], hidden[t, MOST_QPOS : MOST_QPOS + model.nv] = data.qpos, data.qvel
-            data.time, data.qacc_warmstart[:] = 0.0, 0.0
-            data.mocap_pos[0], data.mocap_quat[0] = path[t + 1], UPRIGHT_MOCAP
-            data.ctrl[:] = [wanted[t, 3], -wanted[t, 3]]
+            hidden_q[t], hidden_v[t] = qpos, qvel
+            data.time = 0.0
+            warm.fill(0.0)
+            mocap[:], ctrl[:] = path[t + 1], push[t]
             mujoco.mj_step(model, data, SUBSTEPS)
             mujoco.mj_kinematics(model, data)
-            xpos[t + 1], xquat[t + 1] = data.xpos[scene.bodies], data.xquat[scene.bodies]
-            touching[t] = bool(grip[data.contact.geom].any())
+            place.take(bodies, axis=0, out=xpos[t + 1], mode="clip")
+            turn.take(bodies, axis=0, out=xquat[t + 1], mode="clip")
+            touched.append(contact.geom.copy())
             if not data.time > 0.9 * STEP_SECONDS:  # MuJoCo gave up and restarted its clock
                 code[t : t + 1 if filtered else steps] = SIMULATOR_WARNING
                 lost = True
                 mujoco.mj_resetData(model, data)
-                data.qpos[:], data.ctrl[:] = start.qpos, [-1.0, 1.0]
-        hidden[steps, : model.nq], hidden[steps, MOST_QPOS : MOST_QPOS + model.nv] = data.qpos, data.qvel
+                data.qpos[:], data.mocap_quat[0] = start.qpos, UPRIGHT_MOCAP
+        hidden_q[steps], hidden_v[steps] = qpos, qvel
+        touching = any_of(scene.gripper, touched)
         hidden[:, COMMANDED] = path
         obs = shown_rows(scene, xpos, xquat, rows, steps)
         obs[1:, GOAL] = goals_after(task, rows, obs, context, filtered)
@@ -281,7 +296,7 @@ class Kernel:
         seen = np.isfinite(objects)
         data.qpos[scene.task_q[seen]] = objects[seen]
         if not episode.from_reset:  # the first step is then half judged by itself, which `guessed` says
-            take(scene, row, objects, start.qpos[scene.arm_q : scene.arm_q + 7])
+            take(scene, row, objects, start.qpos[scene.arm_q : scene.arm_q + 7], shown=False)
             shown = not takeable_for(following[None], scene.task)[0]
             moved = following[HAND] - row[HAND] if shown else np.zeros(3)
             swing(scene, moved / STEP_SECONDS)
@@ -297,6 +312,15 @@ class Kernel:
             return
         free = any(joint.free for joint in scene.joints)
         scene.data.qvel[9 : 15 if free else 10] = 0
+
+
+def any_of(chosen: BoolArray, touched: Sequence[AnyArray]) -> BoolArray:
+    """Whether one of the chosen geoms, (G,), is among those in contact, T times (C, 2): (T,)."""
+    if not len(touched):
+        return np.zeros(0, bool)
+    step = np.repeat(np.arange(len(touched)), [len(pairs) for pairs in touched])
+    hit = chosen[np.concatenate(touched)].any(axis=1)
+    return np.bincount(step[hit], minlength=len(touched)) > 0
 
 
 def is_hinged(task: str, hidden: FloatArray) -> bool:

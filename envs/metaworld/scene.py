@@ -8,9 +8,11 @@ ones are followed to about 1e-6 m a step in contact only with MuJoCo's native on
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from threading import Lock
 
 import mujoco
 import numpy as np
@@ -80,6 +82,7 @@ _SIDED = {  # entities that one task reads at another point than the other
 }
 
 SIN_HALF_TURNED = 0.35  # half of sin 45 degrees
+_GRIPPER = ("right_hand", "hand", "rightclaw", "rightpad", "leftclaw", "leftpad")
 _MACHINE_BEHIND_MUG = np.array([0.0, 0.22, 0.0])
 _LOCK_LINK = np.array([0.185, -0.018, 0.061])  # in the frame of the door, which hangs at _DOOR_LINK of its frame
 _DOOR_LINK = np.array([-0.185, -0.1, 0.0])
@@ -119,18 +122,30 @@ def has_modified_door(task: str, context: AnyArray, rows: AnyArray) -> bool:
 
 
 def build(task: str, family: Family, modified_door: bool) -> mujoco.MjModel:
-    """The model of a task's scene, without the geoms and meshes that only a camera sees."""
-    spec = mujoco.MjSpec.from_file(xml_path(task))
-    if modified_door and task in LOCK_TASKS:
-        _hang_door(spec)
-    _strip(spec)
-    model = spec.compile()
+    """A model of a task's scene of its own, without what only a camera sees; compiled once a process."""
+    with _COMPILING:
+        key = scene_key(task, modified_door)
+        if key not in _COMPILED:
+            _COMPILED[key] = _compile(task, modified_door)
+        model = copy.copy(_COMPILED[key])
     weld = np.zeros(mujoco.mjNEQDATA)
     weld[6], weld[10] = 1.0, family.torque_scale  # no offset, no turn
     model.eq_data[model.eq_type == mujoco.mjtEq.mjEQ_WELD] = weld
     if not family.native_ccd:
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_NATIVECCD)
     return model
+
+
+_COMPILING = Lock()
+_COMPILED: dict[str, mujoco.MjModel] = {}  # scene -> its model as the file has it: 3 MB, and 40 ms to compile
+
+
+def _compile(task: str, modified_door: bool) -> mujoco.MjModel:
+    spec = mujoco.MjSpec.from_file(xml_path(task))
+    if modified_door and task in LOCK_TASKS:
+        _hang_door(spec)
+    _strip(spec)
+    return spec.compile()
 
 
 def _hang_door(spec: mujoco.MjSpec) -> None:
@@ -149,6 +164,11 @@ def _strip(spec: mujoco.MjSpec) -> None:
             geom.delete()
         else:
             used.add(geom.meshname)
+            geom.material = ""
+    for site in spec.sites:
+        site.material = ""
+    for seen in (*spec.cameras, *spec.lights, *spec.materials, *spec.textures):
+        seen.delete()
     for mesh in list(spec.meshes):
         if mesh.name not in used:
             mesh.delete()
@@ -180,6 +200,9 @@ class Scene:
         self.arm_q, self.arm_v = int(arm.qposadr[0]), int(arm.dofadr[0])  # seven joints, then right and left finger
         first = int(model.joint("right_j0").id)
         self.arm_low, self.arm_high = model.jnt_range[first : first + 7].T.copy()  # (7,) rad each
+        held_by = [model.body(name).id for name in _GRIPPER]
+        self.gripper = np.isin(model.geom_bodyid, held_by)  # (G,) geoms
+        self.jacobian, self.arm_jacobian = np.zeros((6, model.nv)), np.empty((6, 7))  # room for `arm.reach`
         self.task_q = np.setdiff1d(np.arange(model.nq), np.arange(self.arm_q, self.arm_q + 9))
         claws = [model.body(name).id for name in ("rightclaw", "leftclaw")]
         tips = [model.site(name) for name in ("rightEndEffector", "leftEndEffector")]
