@@ -114,7 +114,7 @@ def reach(scene: Scene, hand_m: FloatArray, shown: bool = False) -> float:
     jacobian, both, pull, back = scene.jacobian, scene.arm_jacobian, np.empty(6), np.empty(4)
     for turn in range(TURNS):
         np.subtract(hand_m, hand, out=error[:3])
-        left = max(map(abs, error[:3].tolist()))
+        left: float = max(map(abs, error[:3].tolist()))
         if left < NEAR_ENOUGH_M:
             return left
         if turn:  # before the first one the orientation is right
