@@ -71,7 +71,7 @@ def test_few_transitions_are_unverifiable_and_few_held_out_ones_rejected(golden:
     odd = np.concatenate([run.t["tc_strict"][run.t["rollout"] % 2 == 1] for run in golden.values()])
     assert (odd == 0).mean() <= 0.005
     assert np.isnan(odd).mean() <= 0.05
-    assert np.concatenate([run.t["tc"] for run in golden.values()]).mean() >= 0.98
+    assert np.concatenate([run.t["tc"] for run in golden.values()]).mean() >= 0.97
     assert np.concatenate([run.t["dl"] for run in golden.values()]).all()
 
 
