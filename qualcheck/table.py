@@ -128,7 +128,8 @@ class TableWriter:
             )
         end = table.num_rows if whole else table.num_rows - table.num_rows % ROW_GROUP
         if end or whole:
-            self._writer.write_table(table.slice(0, end).unify_dictionaries(), row_group_size=ROW_GROUP)
+            for first in range(0, end, ROW_GROUP) if end else [0]:
+                self._writer.write_table(_canonical(table.slice(first, min(ROW_GROUP, end - first))))
         rest = table.slice(end)
         self._pending = [rest]
         self._rows = rest.num_rows
@@ -150,6 +151,22 @@ class TableWriter:
             self.close()
         elif self._writer is not None:
             self._writer.close()
+
+
+def _canonical(table: pa.Table) -> pa.Table:
+    """The same rows, equal however they were batched: in one piece, texts coded by the sorted names that occur."""
+    table = table.combine_chunks()  # pages end where chunks do
+    for at, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            chunks = table.column(at).unify_dictionaries().chunks
+            codes = pa.concat_arrays(chunks) if chunks else coded([], np.zeros(0, np.int32))
+            names, index = codes.dictionary.to_pylist(), codes.indices.to_numpy()
+            used = np.flatnonzero(np.bincount(index, minlength=len(names))).tolist()
+            order = sorted(used, key=names.__getitem__)
+            place = np.zeros(len(names), np.int32)
+            place[order] = np.arange(len(order), dtype=np.int32)
+            table = table.set_column(at, column.name, coded([names[number] for number in order], place[index]))
+    return table
 
 
 @dataclass(frozen=True)

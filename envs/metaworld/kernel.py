@@ -15,6 +15,7 @@ from threading import local
 import mujoco
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.envs.metaworld.arm import (
     FULL_OPENING_M,
     STEPS_ONCE_MORE,
@@ -51,7 +52,7 @@ from qualcheck.envs.metaworld.layout import (
     usable_actions,
 )
 from qualcheck.envs.metaworld.scene import FAMILIES, Family, Scene, build, has_modified_door, rotate, scene_key
-from qualcheck.envs.running_mujoco import cores, quiet
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 MOST_QPOS, MOST_QVEL = 17, 16

@@ -53,6 +53,12 @@ def score(
         int, typer.Option(metavar="N", help="Transitions to step in the real simulator as well.")
     ] = 1_000,
     seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Processes that check, one simulator each; 1: threads of this one.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what a stopped run of the same inputs and options left.")
+    ] = False,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
     ] = False,
@@ -86,7 +92,16 @@ def score(
     }
     try:
         with bar() as progress:
-            run = run_score(inputs, env, out, reference=reference or (), progress=progress, **options)
+            run = run_score(
+                inputs,
+                env,
+                out,
+                reference=reference or (),
+                progress=progress,
+                workers=workers,
+                resume=resume,
+                **options,
+            )
     except (NothingVerified, QualcheckError):
         if (out / "manifest.json").is_file() and strict:
             typer.echo(summary(Run.open(out)))

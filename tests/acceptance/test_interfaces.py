@@ -23,10 +23,8 @@ LATER = {  # options of interfaces.md that a later issue brings
     "score": {
         "--sample": 8,
         "--target-width": 8,
-        "--workers": 9,
         "--shard": 9,
         "--engine": 9,
-        "--resume": 9,
         "--profile": 9,
     },
     "filter": {"--audit": 8},
