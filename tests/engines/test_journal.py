@@ -176,7 +176,7 @@ def _alive(group: int) -> list[str]:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_runs_killed_again_and_again_end_in_the_same_bytes(how: signal.Signals, tmp_path: Path) -> None:
     recorded = tmp_path / "clevr.parquet"
-    qualcheck.collect("clevr", "hard", 120, recorded, random_share=0.5, seed=3)
+    qualcheck.collect("clevr", "hard", 70, recorded, random_share=0.5, seed=3)
     (tmp_path / "quiet").mkdir()
     (tmp_path / "loud").mkdir()
     assert _score(recorded, tmp_path / "quiet").wait(600) == 0
@@ -197,6 +197,8 @@ def test_runs_killed_again_and_again_end_in_the_same_bytes(how: signal.Signals, 
         assert "Traceback" not in said
         time.sleep(0.2)
         assert not _alive(process.pid), "a worker outlives its run"
+        if (tmp_path / "loud/run").exists():  # it was done before the signal came
+            break
         assert _pieces(tmp_path / "loud") > before
     assert struck >= 3
     if not (tmp_path / "loud/run").exists():
