@@ -27,7 +27,7 @@ LATER = {  # options of interfaces.md that a later issue brings
         "--engine": 9,
         "--profile": 9,
     },
-    "filter": {"--audit": 8},
+    "filter": {},
     "report": {"--html": 11},
     "inspect": {"--gif": 11},
     "envs": {},
