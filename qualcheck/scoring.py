@@ -152,6 +152,7 @@ def score_batch(
         "dl_rule": coded(dl.rule.names, dl.rule.index),
         "goal_share": gc.share,
         "goal_share_replayed": gc.share_replayed,
+        "open_loop_error": gc.open_error,
         **{f"err_{name}": values for name, values in gap.blocks.items()},
     }
     table: dict[str, Any] = {

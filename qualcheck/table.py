@@ -34,6 +34,7 @@ TRANSITION_COLUMNS: dict[str, pa.DataType] = {
     "reward_error": pa.float32(),
     "goal_share": pa.float32(),  # share of sub-goals true on the end row, as imagined
     "goal_share_replayed": pa.float32(),  # and in the open-loop replay
+    "open_loop_error": pa.float32(),  # of the end row of the open-loop replay, as tc_scaled; exact: wrong fields
 }
 
 ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
@@ -74,6 +75,8 @@ ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
     "flags": pa.list_(pa.string()),
 }
 
+LAW = ("env", "family", "grade", "predicates", "definitions", "calibration")  # what a run's reference shares with it
+
 HIDDEN_FILE = "hidden.parquet"  # of environments whose rows hide something: one row a transition
 
 HIDDEN_NAMES = b"qualcheck.hidden"  # the names of its numbers, in its metadata
@@ -84,6 +87,7 @@ UNITS: dict[str, str] = {
     "tc_scaled": "standard deviations of the real one-step change",
     "tc_scaled_state": "standard deviations of the real state",
     "reward_error": "reward",
+    "open_loop_error": "exact grade: number of wrong fields; else standard deviations of the real one-step change",
 }
 
 
@@ -191,6 +195,13 @@ class Run:
 
     def transitions(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._read("transitions.parquet", columns)
+
+    def reference(self) -> Run | None:
+        """The real rollouts that were scored beside, judged by the law of this run; None where there are none."""
+        if not (self.path / "reference" / "transitions.parquet").is_file():
+            return None
+        results = {name: value for name, value in self.manifest["results"].items() if name in LAW}
+        return Run(self.path / "reference", {"results": results})
 
     def rollouts(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._read("rollouts.parquet", columns)
