@@ -17,8 +17,8 @@ from qualcheck.table import Run
 SCORES = {  # score -> the option of `filter` that keeps its high values, "" where there is none
     "consistency": "--min-consistency",
     "consistency_replayed": "--min-consistency-replayed",
-    "gc_imagined": "",
-    "gc_replayed": "",
+    "gc_imagined": "--min-consistency 1",
+    "gc_replayed": "--min-consistency-replayed 1",
     "correctness": "--min-correctness",
     "correctness_strict": "",
     "legality": "--min-legality",

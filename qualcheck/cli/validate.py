@@ -46,6 +46,6 @@ def text(found: Any) -> str:
             ]
             notes = f" ({'; '.join(entry.notes)})" if entry.notes else ""
             lines.append(f"  {entry.score:<21}{entry.n:>8,}  {pair[0]:<23}{pair[1]:<23}{entry.verdict}{notes}")
-        advice = f"filter with {option}" if option else "no filter is recommended: no score is validated here"
+        advice = f"filter with {option}" if option else "no filter is recommended: none of its scores is validated here"
         lines.append(f"  {advice}")
     return "\n".join(lines)
