@@ -121,6 +121,12 @@ def filter_run(
     chosen = FilterOptions(**options)
     opened = Run.open(run)
     results = opened.manifest["results"]
+    seen = results.get("sample")
+    if seen and (seen["rollouts"] < seen["of"] or seen["looks"] > 1):
+        raise UsageError(
+            f"{run}: a sample, {seen['rollouts']} of {seen['of']} rollouts. A filter needs a verdict on each rollout, "
+            "in the order of the file: score it without --sample and --target-width."
+        )
     adapter = load(results["env"])
     adapter.close()
     chosen.check(adapter.spec.exact)

@@ -30,6 +30,7 @@ from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
 from qualcheck.registry import load
+from qualcheck.sampling import Plan, finding, narrow_enough, plan
 from qualcheck.scorepass import PassResult, Progress, Referee, batch_size, run_pass
 from qualcheck.table import HIDDEN_FILE, Run
 from qualcheck.tolerance import CONFORMAL
@@ -184,7 +185,11 @@ def _write(
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
     partners = {source.path: list(getattr(source, "files", ())[1:]) for source in sources}
     refuse_overlap(how.out, [path for others in partners.values() for path in others])
-    result = _score_all(inputs, folder, options, how, before)
+    budget = None
+    if options.sample is not None or options.target_width is not None:
+        budget = plan(inputs.adapter, inputs.sources, inputs.labels, options.sample, options.seed)
+    result = _score_all(inputs, folder, options, how, before, budget)
+    sample = None if budget is None else budget.done(result.looks)
     control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
     if beside is not None:
         (folder / "reference").mkdir()
@@ -240,7 +245,8 @@ def _write(
         "rules": dict(sorted(total["rules"].items())),
         "soft_rules": dict(sorted(total["soft"].items())),
         "flags": result.flags,
-        "findings": _findings(inputs, result),
+        "sample": sample,
+        "findings": [*finding(sample), *_findings(inputs, result)],
         "referee": {
             "checked": result.referee.checked,
             "agreed": result.referee.agreed,
@@ -269,15 +275,33 @@ def _write(
 
 
 def _score_all(
-    inputs: Inputs, folder: Path, options: ScoreOptions, how: How, stamps: dict[Path, tuple[int, int]]
+    inputs: Inputs,
+    folder: Path,
+    options: ScoreOptions,
+    how: How,
+    stamps: dict[Path, tuple[int, int]],
+    budget: Plan | None = None,
 ) -> PassResult:
-    advance = how.progress("scoring", inputs.transitions) if how.progress else None
-    referee = Referee.draw(inputs.transitions, options.recheck, options.seed)
+    looks = None if budget is None else budget.looks
+    planned = [sum(source.n_transitions for source in look) for look in looks or [inputs.sources]]
+    advance = how.progress("scoring", sum(planned)) if how.progress else None
+    referee = Referee.draw(planned[0], options.recheck, options.seed)
     journal = None
     if len(stamps) == len(inputs.sources):  # arrays are gone with the process that has them
         journal = Journal(how.out, _plan(inputs, options, stamps), how.resume)
         how.journals.append(journal)
-    return run_pass(inputs.adapter, inputs.sources, inputs.labels, folder, referee, advance, how.workers, journal)
+    return run_pass(
+        inputs.adapter,
+        inputs.sources,
+        inputs.labels,
+        folder,
+        referee,
+        advance,
+        how.workers,
+        journal,
+        looks,
+        None if budget is None or options.target_width is None else narrow_enough(budget.level, options.target_width),
+    )
 
 
 def _plan(inputs: Inputs, options: ScoreOptions, stamps: dict[Path, tuple[int, int]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ better, only that column of the table is written again. Nothing is simulated twi
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,16 +32,20 @@ class RewardLog:
         self.wrong: Counter[str] = Counter()  # reading -> rewards that are off
         self._verified: Counter[str] = Counter()
         self._passed: Counter[str] = Counter()
-        self._rollouts: list[tuple[int, dict[str, Reading]]] = []  # without the errors of transitions
-        self.transitions = 0
+        self._parts: list[tuple[int, int, int, int, dict[str, Reading]]] = []  # first and number of transitions and of
+        # rollouts in the tables, and readings without the errors of transitions
 
-    def append(self, readings: dict[str, Reading], transitions: int, rollouts: int) -> FloatArray:
-        """Keep a batch; the errors under the first reading come back, (M,)."""
-        self.transitions += transitions
+    def append(self, readings: dict[str, Reading], at: tuple[int, int], size: tuple[int, int]) -> FloatArray:
+        """Keep a batch; the errors under the first reading come back, (M,).
+
+        Args:
+            readings: of the batch.
+            at: its first transition and its first rollout in the tables.
+            size: transitions and rollouts of it.
+        """
         none = np.zeros(0, np.float32)
-        self._rollouts.append(
-            (rollouts, {name: Reading(none, r.consistency, r.shifted, 0, 0, 0) for name, r in readings.items()})
-        )
+        kept = {name: Reading(none, r.consistency, r.shifted, 0, 0, 0) for name, r in readings.items()}
+        self._parts.append((at[0], size[0], at[1], size[1], kept))
         for place, (name, reading) in enumerate(readings.items()):
             self.wrong[name] += reading.wrong
             self._verified[name] += reading.verified
@@ -49,7 +54,7 @@ class RewardLog:
                 with self._spill(name).open("ab") as stream:
                     reading.error.tofile(stream)
         first = next(iter(readings.values()), None)
-        return nothing(transitions, 0).error if first is None else first.error
+        return nothing(size[0], 0).error if first is None else first.error
 
     @property
     def preferred(self) -> str | None:
@@ -62,20 +67,25 @@ class RewardLog:
         name = self.preferred
         return None if name is None else (self._verified[name], self._passed[name])
 
-    def of_rollouts(self) -> tuple[FloatArray, BoolArray]:
-        """Share of rewards that agree and whether they stand one step late, under the preferred reading, (N,) each."""
+    def fill(self, consistency: FloatArray, shifted: BoolArray) -> None:
+        """Write the share of rewards that agree and whether they stand one step late, (N,) of the whole run."""
         name = self.preferred
-        parts = [kept[name] if name in kept else nothing(0, size) for size, kept in self._rollouts if size]
-        if not parts:
-            return np.zeros(0, np.float32), np.zeros(0, bool)
-        return np.concatenate([part.consistency for part in parts]), np.concatenate([part.shifted for part in parts])
+        for _, _, first, n, kept in self._parts:
+            if name in kept:
+                consistency[first : first + n], shifted[first : first + n] = kept[name].consistency, kept[name].shifted
 
-    def replaced(self) -> FloatArray | None:
-        """Errors under the preferred reading, (M,), None where they are the ones that were given back."""
+    def replaced(self) -> dict[int, FloatArray]:
+        """First row -> errors under the preferred reading, none where they are the ones that were given back."""
         name = self.preferred
-        if name is None or name == next(iter(self.wrong)):
-            return None
-        return np.memmap(self._spill(name), np.float32, "r") if self._spill(name).stat().st_size else None
+        if name is None or name == next(iter(self.wrong)) or not self._spill(name).stat().st_size:
+            return {}
+        errors = np.memmap(self._spill(name), np.float32, "r")
+        found, done = {}, 0
+        for first, m, _, _, kept in self._parts:
+            if name in kept:
+                found[first] = errors[done : done + m]
+                done += m
+        return found
 
     def clear(self) -> None:
         """Remove the waiting files."""
@@ -96,12 +106,13 @@ def rewrite(path: Path, replaced: Mapping[int, FloatArray], metadata: Mapping[st
     """
     file = pq.ParquetFile(path)
     fresh = path.with_suffix(".fresh")
-    row = 0
+    row, firsts = 0, sorted(replaced)
     with TableWriter(fresh, metadata) as writer:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group)
             errors = table["reward_error"].to_numpy().copy()
-            for first, values in replaced.items():
+            for first in firsts[max(bisect_right(firsts, row) - 1, 0) : bisect_left(firsts, row + table.num_rows)]:
+                values = replaced[first]
                 low, high = max(first, row), min(first + len(values), row + table.num_rows)
                 if low < high:
                     errors[low - row : high - row] = values[low - first : high - first]

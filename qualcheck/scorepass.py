@@ -75,6 +75,7 @@ class PassResult:
     steps: int  # simulator steps executed
     replaced: list[str]  # levels that the files name and the user's level replaces
     reward_wrong: list[dict[str, int]] = field(default_factory=list)  # per input, reading -> rewards that are off
+    looks: int = 1  # parts that were scored
 
 
 class _Background:
@@ -115,6 +116,8 @@ def run_pass(
     progress: Progress | None = None,
     workers: int = 1,
     journal: Journal | None = None,
+    looks: Sequence[Sequence[Source]] | None = None,
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None,
 ) -> PassResult:
     """Score every source into `folder`/transitions.parquet and rollouts.parquet.
 
@@ -127,6 +130,8 @@ def run_pass(
         progress: called with the number of transitions that are done.
         workers: processes; 1: threads of this one.
         journal: keeps finished pieces, and gives those of an earlier run.
+        looks: the sources in parts that are scored one after the other; None: at once.
+        enough: asked after each look, with the rollout columns so far, whether the rest can be left out.
 
     Raises:
         SimulatorDisagreement: the kernel and the simulator differ on one of the referee's transitions.
@@ -147,9 +152,19 @@ def run_pass(
     writer = TableWriter(folder / "transitions.parquet", metadata)
     beside = TableWriter(folder / HIDDEN_FILE, {"qualcheck.hidden": " ".join(hidden)}) if hidden else None
     background, engine = _Background(), open_engine(adapter, workers)
-    jobs = _jobs(adapter, sources, labels, referee)
+    placer, taken, jobs_done, rows_done = Placer(adapter), 0, 0, 0
+
+    def every() -> Iterator[tuple[Job, Done]]:
+        nonlocal taken
+        for look in [sources] if looks is None else looks:
+            jobs = _jobs(adapter, look, labels, referee, placer, jobs_done, rows_done)
+            yield from _in_order(engine, jobs, journal)
+            taken += 1
+            if enough is not None and enough(parts):
+                return
+
     try:
-        for job, done in _in_order(engine, jobs, journal):
+        for job, done in every():
             scored, rollouts, label = done.scored, job.rollouts, job.label
             if label.level is not None and rollouts.level is not None:
                 replaced.update(set(rollouts.level) - {label.level, ""})
@@ -158,9 +173,8 @@ def run_pass(
             steps += done.steps
             columns = scored.transitions
             columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
-            columns["reward_error"] = rewards[job.source].append(
-                scored.readings, rollouts.n_transitions, rollouts.n_rollouts
-            )
+            size = rollouts.n_transitions, rollouts.n_rollouts
+            columns["reward_error"] = rewards[job.source].append(scored.readings, (rows_done, rollouts_done), size)
             columns = {name: columns[name] for name in order}
             scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
             background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
@@ -171,6 +185,8 @@ def run_pass(
             flags.append(scored.flags)
             prints.append(scored.fingerprint)
             rollouts_done += rollouts.n_rollouts
+            rows_done += rollouts.n_transitions
+            jobs_done += 1
             tasks.update(scored.tasks)
             if progress is not None:
                 progress(rollouts.n_transitions)
@@ -190,7 +206,9 @@ def run_pass(
     for tally, log in zip(tallies, rewards, strict=True):
         if log.counts is not None:
             tally.verified["reward"], tally.passed["reward"] = log.counts
-    agree, shifted = (np.concatenate(found) for found in zip(*(log.of_rollouts() for log in rewards), strict=True))
+    agree, shifted = np.full(rollouts_done, np.nan, np.float32), np.zeros(rollouts_done, bool)
+    for log in rewards:
+        log.fill(agree, shifted)
     merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
     duplicate = _duplicates(np.concatenate(prints)) & np.concatenate([np.asarray(part["length"]) > 0 for part in parts])
     for name, values in (("duplicate", duplicate), ("reward_shift", shifted)):
@@ -208,6 +226,7 @@ def run_pass(
         steps,
         sorted(replaced),
         [dict(log.wrong) for log in rewards],
+        taken,
     )
 
 
@@ -216,10 +235,16 @@ def batch_size(adapter: EnvAdapter) -> int:
     return adapter.spec.batch_transitions
 
 
-def _jobs(adapter: EnvAdapter, sources: Sequence[Source], labels: Sequence[Labels], referee: Referee) -> Iterator[Job]:
-    """The batches of all inputs in order."""
-    placer = Placer(adapter)
-    number = transitions = 0
+def _jobs(
+    adapter: EnvAdapter,
+    sources: Sequence[Source],
+    labels: Sequence[Labels],
+    referee: Referee,
+    placer: Placer,
+    number: int = 0,
+    transitions: int = 0,
+) -> Iterator[Job]:
+    """The batches of all inputs in order; the first has a number and comes after so many transitions."""
     for at, (source, label) in enumerate(zip(sources, labels, strict=True)):
         for batch in source.batches(batch_size(adapter)):
             rollouts = of_task(batch, label.task.task if label.task else None)
@@ -258,11 +283,7 @@ def _finished(done: Done) -> Future[Done]:
 
 def _settle_rewards(path: Path, rewards: Sequence[RewardLog], metadata: Mapping[str, str]) -> None:
     """Write the column of reward errors again where another reading than the first fits an input better."""
-    firsts = np.concatenate([[0], np.cumsum([log.transitions for log in rewards])])
-    better = {}
-    for first, log in zip(firsts.tolist(), rewards, strict=False):
-        if (values := log.replaced()) is not None:
-            better[first] = values
+    better = {first: values for log in rewards for first, values in log.replaced().items()}
     if better:
         rewrite(path, better, metadata)
     for log in rewards:

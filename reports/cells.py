@@ -13,6 +13,7 @@ from qualcheck.reports import rates
 from qualcheck.reports.horizon import horizon
 from qualcheck.reports.metrics import Counts, control_counts, core, further, per_rollout, pick
 from qualcheck.reports.pool import Pool, Text, pool
+from qualcheck.stats import LEVEL
 from qualcheck.table import Run
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
@@ -39,6 +40,12 @@ def build_report(runs: Sequence[Run], by_task: bool = False, mixed: bool = False
         DataError: a run that cannot be read.
     """
     data = pool(runs, mixed)
+    levels = [(run.manifest["results"].get("sample") or {}).get("level", LEVEL) for run in runs]
+    with rates.at_level(max(levels)):
+        return _build(runs, data, by_task)
+
+
+def _build(runs: Sequence[Run], data: Pool, by_task: bool) -> Report:
     keys, member = _group(data, by_task)
     results = [run.manifest["results"] for run in runs]
     counts = per_rollout(data)

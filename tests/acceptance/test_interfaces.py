@@ -21,8 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("score", "filter", "report", "inspect", "envs", "demo", "collect")
 LATER = {  # options of interfaces.md that a later issue brings
     "score": {
-        "--sample": 8,
-        "--target-width": 8,
         "--shard": 9,
         "--engine": 9,
         "--profile": 9,

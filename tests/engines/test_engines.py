@@ -21,6 +21,7 @@ from qualcheck.inputs import open_inputs
 from qualcheck.options import ScoreOptions
 from qualcheck.registry import load
 from qualcheck.scorepass import Referee, _jobs
+from qualcheck.scoring import Placer
 
 SHIPPED = Path(qualcheck.__file__).parent / "data/babyai_imagined.parquet"
 TABLES = ("transitions.parquet", "rollouts.parquet")
@@ -40,7 +41,7 @@ def _results(run: Path) -> object:
 def jobs() -> list[Job]:
     inputs = open_inputs(load("babyai"), [SHIPPED], ScoreOptions())
     referee = Referee.draw(inputs.transitions, 20, 0)
-    found = list(_jobs(inputs.adapter, inputs.sources, inputs.labels, referee))
+    found = list(_jobs(inputs.adapter, inputs.sources, inputs.labels, referee, Placer(inputs.adapter)))
     assert len(found) == 1
     return [replace(found[0], number=number) for number in range(4)]
 
