@@ -186,6 +186,7 @@ def score_batch(
         "coverage_dl": share(verified_dl, recorded),
         "scaled_error": medians(batch, gap.scaled),
         "skill": medians(batch, gap.skill),
+        "imagined_return": _returns(batch),
         "first_fault_step": first_step(batch, fault),
         "first_divergence_step": gc.divergence,
         "cluster": identity.cluster(rollouts),
@@ -203,6 +204,15 @@ def score_batch(
         batch.replay.code,
         tasks,
     )
+
+
+def _returns(batch: Batch) -> FloatArray:
+    """Sum of the recorded rewards of each rollout, (N,) float32, NaN where the file has none."""
+    rollouts = batch.rollouts
+    if rollouts.reward is None:
+        return np.full(rollouts.n_rollouts, np.nan, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.bincount(rollouts.rollout, rollouts.reward, rollouts.n_rollouts).astype(np.float32)
 
 
 def _starts(rollouts: Rollouts, start: str) -> BoolArray:

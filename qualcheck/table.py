@@ -69,6 +69,7 @@ ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
     "scaled_error": pa.float32(),
     "skill": pa.float32(),
     "reward_consistency": pa.float32(),
+    "imagined_return": pa.float32(),  # sum of the recorded rewards, NaN where the file has none
     "first_fault_step": pa.int32(),
     "first_divergence_step": pa.int32(),
     "cluster": pa.int64(),  # equal where row 0 and the instruction are equal

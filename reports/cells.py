@@ -13,6 +13,7 @@ from qualcheck.reports import rates
 from qualcheck.reports.horizon import horizon
 from qualcheck.reports.metrics import Counts, control_counts, core, further, per_rollout, pick
 from qualcheck.reports.pool import Pool, Text, pool
+from qualcheck.reports.worst import worst
 from qualcheck.stats import LEVEL
 from qualcheck.table import Run
 from qualcheck.types import AnyArray, BoolArray, IntArray
@@ -84,6 +85,7 @@ def _build(runs: Sequence[Run], data: Pool, by_task: bool) -> Report:
         "cells": cells,
         "findings": list(dict.fromkeys(text for result in results for text in result.get("findings") or [])),
         "referee": _referee(results),
+        "worst": worst(runs),
     }
 
 

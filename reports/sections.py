@@ -79,6 +79,7 @@ def sections(report: Report) -> list[Section]:
         _counts(cells, names, "What failed", _failures),
         _counts(cells, names, "Flags", lambda cell: [_listed(cell["flags"])]),
         _missing(cells, names),
+        _worst(report),
         Section("Findings", lines=[*report["findings"], *_notes(cells, names), *_referee(report)]),
     ]
     return [part for part in parts if part.lines or any(set(row[1:]) - {"-"} for row in part.rows)]
@@ -131,6 +132,27 @@ def _horizon(cells: list[Cell], names: list[str]) -> Section:
             )
     units = dict.fromkeys(cell["horizon"]["unit"] for cell in cells)
     part.lines.append(f"Errors are medians in {' or '.join(units)}; > means that the record ends first.")
+    return part
+
+
+def _worst(report: Report) -> Section:
+    """Rollouts to look at first."""
+    header = ["rollout", "task", "return", "correct", "first fault", "why"]
+    part = Section("Worst rollouts: claimed or rewarded, and refuted", header)
+    several = len({entry["run"] for entry in report["worst"]}) > 1
+    for entry in report["worst"]:
+        part.rows.append(
+            [
+                f"{entry['rollout']} of run {entry['run'] + 1}" if several else str(entry["rollout"]),
+                entry["task"] or "(no task)",
+                "-" if entry["imagined_return"] is None else f"{entry['imagined_return']:.3g}",
+                "-" if entry["correctness"] is None else f"{100 * entry['correctness']:.0f}",
+                str(entry["first_fault_step"]) if entry["first_fault_step"] >= 0 else "-",
+                entry["why"].split(":")[0],
+            ]
+        )
+    if report["worst"]:
+        part.lines.append(f"Look at one with: qualcheck inspect RUN {report['worst'][0]['rollout']}")
     return part
 
 
