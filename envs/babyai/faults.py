@@ -16,6 +16,7 @@ from qualcheck.envs.babyai.layout import (
     CLOSED,
     COLOURS,
     COLUMNS,
+    DROP,
     FIRST,
     LAST,
     LOCKED,
@@ -23,9 +24,9 @@ from qualcheck.envs.babyai.layout import (
     PICKUP,
     TOGGLE,
 )
-from qualcheck.selftest.plant import of_row, short
-from qualcheck.selftest.real import Real
-from qualcheck.selftest.rules import Crafted
+from qualcheck.selftesting.plant import of_row, short
+from qualcheck.selftesting.real import Real
+from qualcheck.selftesting.rules import Crafted
 from qualcheck.types import AnyArray, Rollouts
 
 OBJECTS = {"ball": 0, "box": 3, "key": 6}  # first column: colour, row, column
@@ -91,6 +92,7 @@ FAULTS = [
 _BASE = dict(zip(COLUMNS, (0, 2, 2, 1, 3, 5, 2, 5, 1, 2, 4, 7, CLOSED, 4, 4, 0, 0), strict=True))
 _KEY = {"key_row": 0, "key_col": 0, "carried_type": CARRIED_ID["key"], "carried_colour": 2}
 _BALL = {"ball_row": 0, "ball_col": 0, "carried_type": CARRIED_ID["ball"], "carried_colour": 0}
+_EMPTY = {"carried_type": 0, "carried_colour": 0}
 _AT_DOOR = {"agent_row": 4, "agent_col": 6}
 _LOCKED = {"door_state": LOCKED}
 
@@ -111,6 +113,12 @@ CRAFTED: dict[str, Crafted] = {
     "step.pickup_while_carrying": _three(
         {}, {"agent_row": 2, "agent_col": 2, **_KEY}, PICKUP, {**_BALL, "key_row": 5, "key_col": 1}
     ),
+    "step.pickup_from_afar": _three({}, {}, PICKUP, _BALL),
+    "step.drop_on_object": _three(
+        {}, {"agent_row": 2, "agent_col": 2, **_KEY}, DROP, {"key_row": 2, "key_col": 3, **_EMPTY}
+    ),
+    "step.toggle_from_afar": _three({}, {}, TOGGLE, {"door_state": OPEN}),
+    "step.unlocked_without_key": _three(_LOCKED, {**_AT_DOOR, **_BALL}, TOGGLE, {"door_state": OPEN}),
     "step.unlocked_but_closed": _three(_LOCKED, {**_AT_DOOR, **_KEY}, TOGGLE, {"door_state": CLOSED}),
     "step.door_became_locked": _three(_LOCKED, {**_AT_DOOR, "door_state": OPEN}, TOGGLE, _LOCKED),
 }

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from qualcheck.selftest.plant import of_row, of_world
-from qualcheck.selftest.real import Real
+from qualcheck.selftesting.plant import of_row, of_world
+from qualcheck.selftesting.real import Real
 from qualcheck.types import AnyArray
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from qualcheck.envs.libero.columns import HAND, JOINTS, POSES
 from qualcheck.envs.libero.shapes import hand_of_joints
-from qualcheck.selftest.plant import of_row, short
-from qualcheck.selftest.real import Real
-from qualcheck.selftest.rules import Crafted
+from qualcheck.selftesting.plant import of_row, short
+from qualcheck.selftesting.real import Real
+from qualcheck.selftesting.rules import Crafted
 from qualcheck.types import AnyArray, Rollouts
 
 OBJECTS = POSES[1:]  # first columns of position and quaternion, (x, y, z, w)

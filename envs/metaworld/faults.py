@@ -6,8 +6,8 @@ import numpy as np
 
 from qualcheck.envs.metaworld.layout import TASKS, position, quaternion
 from qualcheck.envs.metaworld.tasks import tasks_of
-from qualcheck.selftest.plant import Fault, Plant, with_rows
-from qualcheck.selftest.real import Real
+from qualcheck.selftesting.plant import Fault, Plant, with_rows
+from qualcheck.selftesting.real import Real
 from qualcheck.types import AnyArray
 
 

@@ -33,8 +33,8 @@ def selftest(
     """Plant faults of known kind and size into real rollouts and count which are found."""
     from qualcheck.errors import BelowBar
     from qualcheck.manifest import dump
-    from qualcheck.selftest import selftest as run
-    from qualcheck.selftest.table import text
+    from qualcheck.selftesting import selftest as run
+    from qualcheck.selftesting.table import text
 
     found = run(
         env,

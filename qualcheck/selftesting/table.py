@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from qualcheck.selftest.judging import Verdicts, found_at
-from qualcheck.selftest.plant import Plant
+from qualcheck.selftesting.judging import Verdicts, found_at
+from qualcheck.selftesting.plant import Plant
 from qualcheck.stats import Interval, clopper_pearson
 
 CLEAR = 2.0  # tolerances from which a fault must be found

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from qualcheck.selftest.plant import Plant, joined, with_rows
-from qualcheck.selftest.real import Real
+from qualcheck.selftesting.plant import Plant, joined, with_rows
+from qualcheck.selftesting.real import Real
 from qualcheck.spec import Rule
 from qualcheck.types import AnyArray, Rollouts
 

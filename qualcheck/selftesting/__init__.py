@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from qualcheck.selftest.running import selftest
+from qualcheck.selftesting.running import selftest
 
 __all__ = ["selftest"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from qualcheck.grade import parse_grade
-from qualcheck.selftest.plant import Fault, Plant, with_rows
-from qualcheck.selftest.real import Real
+from qualcheck.selftesting.plant import Fault, Plant, with_rows
+from qualcheck.selftesting.real import Real
 from qualcheck.spec import Block
 from qualcheck.types import AnyArray, BoolArray, Rollouts, Trajectory
 
@@ -50,8 +50,9 @@ def _displaced(block: Block, sizes: tuple[float, ...]) -> Fault:
 
     def plant(real: Real, at: int, size: float, rng: np.random.Generator) -> Plant | None:
         one = real.rollouts[at]
-        for _ in range(TRIES):
-            step, column = _step(one, rng), int(rng.choice(block.columns))
+        mine = [column for column in block.columns if real.compared[at][column]]
+        for _ in range(TRIES if mine else 0):
+            step, column = _step(one, rng), int(rng.choice(mine))
             rows = one.obs.copy()
             if real.adapter.spec.exact:
                 other = _other_value(real, column, rows[step + 1, column], rng)
@@ -84,6 +85,8 @@ def _frozen(block: Block) -> Fault:
 
     def plant(real: Real, at: int, _size: float, rng: np.random.Generator) -> Plant | None:
         one = real.rollouts[at]
+        if not real.compared[at][columns].all():
+            return None
         moved = np.abs(np.diff(one.obs[:, columns].astype(np.float64), axis=0))  # (T, C)
         steps = np.flatnonzero((moved > 0).any(axis=1))
         steps = steps[(steps >= 1) & (steps < one.n_transitions - 1)]
@@ -202,7 +205,7 @@ def _tail_cut(real: Real, at: int, _size: float, _rng: np.random.Generator) -> P
 
 def _late_reward(real: Real, at: int, _size: float, _rng: np.random.Generator) -> Plant | None:
     one = real.rollouts[at]
-    if one.reward is None or len(np.unique(one.reward)) < 2:
+    if one.reward is None or len(np.unique(one.reward)) < 2 or real.task[at] in real.adapter.spec.unrewarded:
         return None
     late = np.concatenate([[0.0], one.reward[:-1]])
     if np.array_equal(late, one.reward):

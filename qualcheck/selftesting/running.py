@@ -12,12 +12,12 @@ import numpy as np
 
 from qualcheck.errors import DataError, UsageError
 from qualcheck.registry import known
-from qualcheck.selftest import generic
-from qualcheck.selftest.judging import effects, judge
-from qualcheck.selftest.plant import Fault, Plant
-from qualcheck.selftest.real import Real, real_rollouts
-from qualcheck.selftest.rules import rule_plants
-from qualcheck.selftest.table import SelfTest, Tally, failures, smallest, tally
+from qualcheck.selftesting import generic
+from qualcheck.selftesting.judging import effects, judge
+from qualcheck.selftesting.plant import Fault, Plant
+from qualcheck.selftesting.real import Real, real_rollouts
+from qualcheck.selftesting.rules import rule_plants
+from qualcheck.selftesting.table import SelfTest, Tally, failures, smallest, tally
 
 ROLLOUTS = 60
 PLANTS = 20  # of each fault and size

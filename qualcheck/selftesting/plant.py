@@ -10,7 +10,7 @@ import numpy as np
 
 from qualcheck.adapter import EnvAdapter
 from qualcheck.registry import again
-from qualcheck.selftest.real import Real
+from qualcheck.selftesting.real import Real
 from qualcheck.types import AnyArray, Rollouts
 
 

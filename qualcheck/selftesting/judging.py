@@ -12,9 +12,9 @@ import numpy as np
 from qualcheck.inputs import FAMILY_KEY, STORAGE_KEY
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.pipeline import score
-from qualcheck.selftest.generic import limit_of
-from qualcheck.selftest.plant import Plant, joined
-from qualcheck.selftest.real import Real
+from qualcheck.selftesting.generic import limit_of
+from qualcheck.selftesting.plant import Plant, joined
+from qualcheck.selftesting.real import Real
 from qualcheck.types import AnyArray, BoolArray, FloatArray, Rollouts
 
 

@@ -16,7 +16,7 @@ from qualcheck.options import ScoreOptions
 from qualcheck.registry import load
 from qualcheck.scoring import Placer
 from qualcheck.tolerance import Scale
-from qualcheck.types import FloatArray, IntArray, Rollouts
+from qualcheck.types import BoolArray, FloatArray, IntArray, Rollouts
 
 LEAST_STEPS = 4
 LEVELS = ("real", "rephrase", "easy", "hard")
@@ -32,6 +32,7 @@ class Real:
     rollouts: list[Rollouts]
     task: list[str]  # of each
     situation: list[IntArray]  # (T,) of each step of each
+    compared: list[BoolArray]  # (O,) of each: numbers that the simulator says something about throughout
     source: str
 
     def tolerance(self, rollout: int, step: int, column: int, limit: float) -> float:
@@ -105,7 +106,7 @@ def real_rollouts(
         inputs.labels[0].restarts.storage,
         rollouts,
         [tasks[at] for at in chosen],
-        [_situations(adapter, one) for one in rollouts],
+        *_replayed(adapter, rollouts),
         source,
     )
 
@@ -158,6 +159,13 @@ def _plain(one: Rollouts) -> Rollouts:
     )
 
 
-def _situations(adapter: EnvAdapter, one: Rollouts) -> IntArray:
-    found = adapter.replay(one).situation
-    return np.zeros(one.n_transitions, np.int64) if found is None else found
+def _replayed(adapter: EnvAdapter, rollouts: Sequence[Rollouts]) -> tuple[list[IntArray], list[BoolArray]]:
+    """The situation of each step, and which numbers of the rows are simulated, of each rollout."""
+    situation: list[IntArray] = []
+    compared: list[BoolArray] = []
+    for one in rollouts:
+        replay = adapter.replay(one)
+        situation.append(np.zeros(one.n_transitions, np.int64) if replay.situation is None else replay.situation)
+        every = np.ones((1, one.obs.shape[1]), bool) if replay.compared is None else replay.compared
+        compared.append(np.logical_and.reduce(every, axis=0))
+    return situation, compared
