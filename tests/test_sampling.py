@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import qualcheck
-from qualcheck.errors import UsageError
+from qualcheck.errors import DataError, UsageError
+from qualcheck.outcomes import match
 from qualcheck.sampling import headline, look_sizes, narrow_enough, proportional_order
 from qualcheck.stats import LEVEL, clopper_pearson, korn_graubard
 
@@ -107,6 +108,20 @@ def test_inspect_finds_the_rows_of_a_sampled_rollout(tmp_path: Path) -> None:
         shown = qualcheck.inspect(run.path, int(rollout), int(step))
         differ = sum(column["differs"] for column in shown["columns"])
         assert differ == steps["tc_error"][(steps["rollout"] == rollout) & (steps["step"] == step)].iloc[0]
+
+
+def test_outcomes_of_the_file_are_not_taken_for_those_of_a_sample(tmp_path: Path) -> None:
+    run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run", sample=60)
+    table, outcome = run.rollouts(["source_rollout"]).to_pandas(), np.random.default_rng(2).random(332)
+    for key in ("rollout", "source_rollout"):
+        lines = [f"{at},{value}" for at, value in enumerate(outcome)]
+        (tmp_path / f"{key}.csv").write_text("\n".join([f"{key},success", *lines]))
+    with pytest.raises(DataError, match="source_rollout"):
+        match(run, tmp_path / "rollout.csv", ("correctness",))
+    joined = match(run, tmp_path / "source_rollout.csv", ("correctness",)).table
+    assert len(joined) == 60
+    assert set(joined["source_rollout"]) == set(table["source_rollout"])
+    np.testing.assert_allclose(joined["success"], outcome[joined["source_rollout"]])
 
 
 @pytest.mark.parametrize(
