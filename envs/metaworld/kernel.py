@@ -89,7 +89,7 @@ class Played:
     tip_m: FloatArray  # (T+1, 3) midpoint of the finger tips
     hidden: FloatArray  # (T, 36) state before each action, NaN beyond what the scene has
     code: IntArray  # (T,) int8, index into `layout.CODES`
-    touching: BoolArray  # (T,) the gripper was in contact at the end of the step
+    touching: BoolArray  # (T,) the gripper was in contact at the end of the step; False throughout in an open loop
     guessed: bool  # part of the state was a guess: a cut without its hidden state, or MuJoCo gave up on the way
     after: FloatArray  # (36,) state after the last action
     layout_m: FloatArray  # (3,) place of the furniture, NaN in scenes without
@@ -188,7 +188,7 @@ class Kernel:
         rows = np.asarray(episode.rows, np.float64)
         context = rows[0] if episode.context is None else np.asarray(episode.context, np.float64)
         wanted = np.where(np.isfinite(episode.action), episode.action, 0.0).astype(np.float64)  # (T, 4)
-        row_code = takeable_for(rows, task)
+        row_code = takeable_for(rows if filtered else rows[:1], task)  # of those that are taken on
         known = episode.hidden is not None and bool(np.isfinite(episode.hidden[COMMANDED]).all())
         code = np.zeros(steps, np.int8)
         code[~usable_actions(episode.action)] = BAD_ACTION
@@ -214,7 +214,7 @@ class Kernel:
         start = self._starts.at(scene, np.full(3, np.nan))  # before the scene's state is set: it may have to settle it
         shift = self._begin(scene, episode, context, rows, known)
         with np.errstate(invalid="ignore", over="ignore"):  # rows that are not taken on may hold any number
-            objects = object_positions(scene, rows, shift)  # (R, Q)
+            objects = object_positions(scene, rows if filtered else rows[:1], shift)  # (R, Q)
         home = start.qpos[scene.arm_q : scene.arm_q + 7]  # (7,)
         path = commanded_hand(data.mocap_pos[0].copy(), wanted, task)
         hidden = np.full((steps + 1, len(KERNEL_HIDDEN)), np.nan)
@@ -235,7 +235,8 @@ class Kernel:
             scene.bodies,
         )
         hidden_q, hidden_v = hidden[:, : model.nq], hidden[:, MOST_QPOS : MOST_QPOS + model.nv]
-        for t in range(steps):
+        step, kinematics = mujoco.mj_step, mujoco.mj_kinematics
+        for t, (wanted_m, grip, at, turned) in enumerate(zip(path[1:], push, xpos[1:], xquat[1:], strict=True)):
             if filtered and t > 0 and not row_code[t]:
                 take(scene, rows[t], objects[t], home, seed_arm)
                 if anchored:
@@ -245,19 +246,20 @@ class Kernel:
             hidden_q[t], hidden_v[t] = qpos, qvel
             data.time = 0.0
             warm.fill(0.0)
-            mocap[:], ctrl[:] = path[t + 1], push[t]
-            mujoco.mj_step(model, data, SUBSTEPS)
-            mujoco.mj_kinematics(model, data)
-            place.take(bodies, axis=0, out=xpos[t + 1], mode="clip")
-            turn.take(bodies, axis=0, out=xquat[t + 1], mode="clip")
-            touched.append(contact.geom.copy())
+            mocap[:], ctrl[:] = wanted_m, grip
+            step(model, data, SUBSTEPS)
+            kinematics(model, data)
+            place.take(bodies, axis=0, out=at, mode="clip")
+            turn.take(bodies, axis=0, out=turned, mode="clip")
+            if filtered:
+                touched.append(contact.geom.copy())
             if not data.time > 0.9 * STEP_SECONDS:  # MuJoCo gave up and restarted its clock
                 code[t : t + 1 if filtered else steps] = SIMULATOR_WARNING
                 lost = True
                 mujoco.mj_resetData(model, data)
                 data.qpos[:], data.mocap_quat[0] = start.qpos, UPRIGHT_MOCAP
         hidden_q[steps], hidden_v[steps] = qpos, qvel
-        touching = any_of(scene.gripper, touched)
+        touching = any_of(scene.gripper, touched) if filtered else np.zeros(steps, bool)
         hidden[:, COMMANDED] = path
         obs = shown_rows(scene, xpos, xquat, rows, steps)
         obs[1:, GOAL] = goals_after(task, rows, obs, context, filtered)
