@@ -23,6 +23,7 @@ from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
+from qualcheck.explaining.explain import explain_run
 from qualcheck.inputs import Inputs, open_inputs
 from qualcheck.io import ArraySource, Source, source_from_arrays
 from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
@@ -165,6 +166,8 @@ def _write(
     for path, stamp in before.items():
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
+    sizes = [tally.rollouts for tally in result.tallies]
+    explanations = explain_run(inputs, labels, sizes, folder, options, beside)
     adapter.close()
     total = _total(result)
     results = {
@@ -211,6 +214,7 @@ def _write(
         "soft_rules": dict(sorted(total["soft"].items())),
         "flags": result.flags,
         "findings": _findings(inputs, labels, result),
+        "explanations": explanations,
         "referee": {
             "checked": result.referee.checked,
             "agreed": result.referee.agreed,

@@ -72,6 +72,7 @@ def build_report(runs: Sequence[Run], by_task: bool = False, mixed: bool = False
         "definitions": data.laws[0].definitions,
         "cells": cells,
         "findings": list(dict.fromkeys(text for result in results for text in result.get("findings") or [])),
+        "explanations": [each for result in results for each in result.get("explanations") or []],
         "referee": _referee(results),
     }
 

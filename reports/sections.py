@@ -78,6 +78,7 @@ def sections(report: Report) -> list[Section]:
         _counts(cells, names, "What failed", _failures),
         _counts(cells, names, "Flags", lambda cell: [_listed(cell["flags"])]),
         _missing(cells, names),
+        Section("Explanations", lines=[each["text"] for each in report["explanations"]]),
         Section("Findings", lines=[*report["findings"], *_notes(cells, names), *_referee(report)]),
     ]
     return [part for part in parts if part.lines or any(set(row[1:]) - {"-"} for row in part.rows)]
