@@ -1,6 +1,6 @@
 """Environments whose rows and actions have the shapes of HalfCheetah's 17 numbers and 6 actions.
 
-Source: Walker2d of gymnasium (MIT): 8 positions without x, then 9 velocities clipped to 10, four steps of 2 ms an action.
+Source: Walker2d of gymnasium (MIT): 8 positions without x, then 9 velocities clipped to 10, 4 steps of 2 ms an action.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from qualcheck.explaining import bounds, ends, labels, timing, turns, units, wor
 from qualcheck.explaining.deciding import HOPELESS, LEAST_ERROR, LEAST_SHARE, SURELY, Weighed, best, share_of, weigh
 from qualcheck.explaining.hypothesis import RowStatistics, Subject
 from qualcheck.explaining.real_rows import known_rows, statistics_of
-from qualcheck.explaining.sample import choose, gather
+from qualcheck.explaining.sample import MOST_FILTERED, MOST_TRANSITIONS, choose, gather
 from qualcheck.inputs import Inputs
 from qualcheck.io import Source, read_statistics
 from qualcheck.options import ScoreOptions
@@ -23,7 +23,7 @@ from qualcheck.scoring import Labels, Placer, of_task
 from qualcheck.types import FloatArray, IntArray, Rollouts
 
 PROPOSERS = (timing.propose, bounds.propose, turns.propose, units.propose, ends.propose, worlds.propose)
-SCREEN_ROLLOUTS, SCREEN_TRANSITIONS = 16, 400
+SCREEN_ROLLOUTS, SCREEN_TRANSITIONS = 16, 250
 LOOK_WRONG, LOOK_STRICT = 0.02, 0.2  # share of transitions not right, or over the noise floor, that a look is worth
 
 
@@ -96,7 +96,8 @@ def explain(
         given: means and deviations that the file was multiplied back with.
         doubtful: False: only labels are looked at, errors are too few.
     """
-    order = choose(length, task, np.random.default_rng(seed))
+    most = MOST_TRANSITIONS if adapter.spec.restores == "exact" else MOST_FILTERED
+    order = choose(length, task, np.random.default_rng(seed), most)
     rollouts = gather(source, order)
     if rollouts is None:
         return []
@@ -167,7 +168,7 @@ def _of_errors(subject: Subject, drawn: IntArray, seed: int) -> list[dict[str, A
 
 
 def _first(rollouts: Rollouts, drawn: IntArray) -> IntArray:
-    """The rollouts that were drawn first, up to 16 and some 400 transitions, at least 4, in order."""
+    """The rollouts that were drawn first, up to 16 and some 250 transitions, at least 4, in order."""
     order = np.argsort(drawn)
     enough = np.searchsorted(np.cumsum(rollouts.length[order]), SCREEN_TRANSITIONS) + 1
     return np.sort(order[: min(max(int(enough), 4), SCREEN_ROLLOUTS)])

@@ -11,13 +11,16 @@ from qualcheck.cut import cut
 from qualcheck.io import Source
 from qualcheck.types import AnyArray, IntArray, Rollouts
 
-MOST_ROLLOUTS, MOST_TRANSITIONS = 64, 2_000
+MOST_ROLLOUTS = 64
+MOST_TRANSITIONS, MOST_FILTERED = 2_000, 1_000  # the latter where a replay carries hidden states and is slow
 
 
-def choose(length: IntArray, stratum: Sequence[str], rng: np.random.Generator) -> IntArray:
+def choose(
+    length: IntArray, stratum: Sequence[str], rng: np.random.Generator, most: int = MOST_TRANSITIONS
+) -> IntArray:
     """Rollouts in the order in which they are drawn, (S,): in turn from each stratum, at random within it.
 
-    At most 64, and as many as hold 2,000 transitions, or the first one alone where it is longer.
+    At most 64, and as many as hold `most` transitions, or the first one alone where it is longer.
     """
     names = np.asarray(stratum)
     queues = [rng.permutation(np.flatnonzero(names == name)) for name in np.unique(names)]
@@ -25,7 +28,7 @@ def choose(length: IntArray, stratum: Sequence[str], rng: np.random.Generator) -
     chosen: list[int] = []
     total = 0
     for rollout in turn:
-        if length[rollout] == 0 or (chosen and total + length[rollout] > MOST_TRANSITIONS):
+        if length[rollout] == 0 or (chosen and total + length[rollout] > most):
             continue
         chosen.append(int(rollout))
         total += int(length[rollout])

@@ -1,18 +1,16 @@
-"""Files that are right but for one thing must be explained by it, and files that are honestly bad by nothing.
+"""Files made from recorded rollouts by one change to the whole file, and files that are bad through and through.
 
-Every file is made from recorded rollouts by a change of one kind, drawn at random. The full matrix is slow.
+Nothing here imports the product.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 FILES = {"babyai": "babyai", "halfcheetah": "mujoco", "metaworld": "metaworld", "clevr": "clevr", "libero": "libero"}
 LEVELS = ("real", "rephrase", "easy", "hard")
@@ -192,6 +190,135 @@ def walker(data: Path, rng: np.random.Generator) -> Content:
     }
     content = {name: np.asarray(value, np.float32)[None, begin : begin + n] for name, value in pieces.items()}
     return {**content, "rewards": np.zeros((1, n, 1), np.float32), "masks": np.ones((1, n, 1), np.float32)}
+
+
+# -- files that are honestly bad ---------------------------------------------------------------------------------------
+
+
+def noise(content: Content, env: str, rng: np.random.Generator) -> None:
+    """Every row is off by chance; whole numbers in some of their places."""
+    size = rng.uniform(0.1, 1.0)
+    std = content["observations"][_valid(content)].std(axis=0)
+
+    def change(rows: np.ndarray) -> np.ndarray:
+        if env == "babyai":
+            hit = rng.random(rows.shape) < 0.05 * size
+            return np.where(hit, rng.integers(0, 7, rows.shape), rows)
+        return rows + size * std * rng.normal(size=rows.shape)
+
+    _rows(content, change)
+
+
+def drift(content: Content, env: str, rng: np.random.Generator) -> None:
+    """Errors pile up along each rollout."""
+    std = content["observations"][_valid(content)].std(axis=0)
+    size = rng.uniform(0.05, 0.3)
+    steps = content["observations"].shape[1]
+    walk = size * std * rng.normal(size=(len(content["observations"]), steps + 1, len(std))).cumsum(axis=1)
+    for name, first in (("observations", 0), ("next_observations", 1)):
+        if name in content:
+            new = content[name] + walk[:, first : first + steps]
+            new = np.rint(new) if env == "babyai" else new
+            content[name] = np.where(_valid(content)[:, :, None], new, 0).astype(np.float32)
+
+
+def frozen(content: Content, env: str, rng: np.random.Generator) -> None:
+    """From some step on nothing moves."""
+    for i, valid in enumerate(_valid(content)):
+        n = int(valid.sum())
+        at = int(rng.integers(0, max(n // 2, 1)))
+        content["observations"][i, at:n] = content["observations"][i, at]
+        if "next_observations" in content:
+            content["next_observations"][i, at:n] = content["observations"][i, at]
+
+
+def wrong_objects(content: Content, env: str, rng: np.random.Generator) -> None:
+    """Half of the columns come from another rollout, at every step anew."""
+    columns = rng.permutation(content["observations"].shape[2])[: content["observations"].shape[2] // 2]
+    valid = _valid(content)
+    for name in ("observations", "next_observations"):
+        if name in content:
+            rows = content[name][valid]
+            rows[:, columns] = rows[rng.permutation(len(rows))][:, columns]
+            content[name][valid] = rows
+
+
+def random_actions(content: Content, env: str, rng: np.random.Generator) -> None:
+    """The rows are real and the actions those of other steps and rollouts."""
+    valid = _valid(content)
+    content["actions"][valid] = content["actions"][valid][rng.permutation(int(valid.sum()))]
+
+
+def damped(content: Content, env: str, rng: np.random.Generator) -> None:
+    """A model that moves too little: every change of a rollout from its first row is scaled down."""
+    factor = rng.uniform(0.3, 0.8)
+    first = content["observations"][:, :1].astype(np.float64)
+    for name in ("observations", "next_observations"):
+        if name in content:
+            new = first + factor * (content[name] - first)
+            new = np.rint(new) if env == "babyai" else new
+            content[name] = np.where(_valid(content)[:, :, None], new, 0).astype(np.float32)
+
+
+def learnt(content: Content, env: str, rng: np.random.Generator) -> None:
+    """A linear model of the change, fitted to the file and rolled out from its first rows."""
+    valid = _valid(content)
+    obs, action = content["observations"].astype(np.float64), content["actions"].astype(np.float64)
+    action = action.reshape(*valid.shape, -1) if env not in ("babyai", "clevr") else np.eye(40)[content["actions"]]
+    pair = valid[:, 1:] & valid[:, :-1]
+    inputs = np.concatenate([obs, action, np.ones((*valid.shape, 1))], axis=2)
+    change = (obs[:, 1:] - obs[:, :-1])[pair]
+    known = inputs[:, :-1][pair]
+    weight = np.linalg.solve(known.T @ known + 1e-3 * len(known) * np.eye(known.shape[1]), known.T @ change)
+    spread = (change - known @ weight).std(axis=0)
+    low, high = obs[valid].min(axis=0), obs[valid].max(axis=0)
+    rows = [obs[:, 0]]
+    for step in range(valid.shape[1]):
+        seen = np.concatenate([rows[-1], action[:, step], np.ones((len(obs), 1))], axis=1)
+        new = np.clip(rows[-1] + seen @ weight + 0.3 * spread * rng.normal(size=rows[-1].shape), low, high)
+        rows.append(np.rint(new) if env == "babyai" else new)
+    path = np.stack(rows, axis=1)
+    for name, begin in (("observations", 0), ("next_observations", 1)):
+        if name in content:
+            part = path[:, begin : begin + valid.shape[1]]
+            content[name] = np.where(valid[:, :, None], part, 0).astype(np.float32)
+
+
+def skipped(content: Content, env: str, rng: np.random.Generator) -> None:
+    """Every other step is missing."""
+    for name in STEPS:
+        if name in content:
+            content[name] = content[name][:, ::2].copy()
+
+
+BAD: dict[str, Callable[..., None]] = {
+    change.__name__: change for change in (noise, drift, frozen, wrong_objects, random_actions, damped, learnt, skipped)
+}
+SHARED = {
+    "babyai": ("imagined/imag_babyai_easy", "imagined/imag_babyai_rephrase", "mutated/babyai_mutated"),
+    "halfcheetah": (
+        "imagined/imag_mujoco_easy",
+        "imagined/imag_mujoco_rephrase",
+        "imagined/imag_mujoco_rephrase_round2",
+        "mutated/mujoco_mutated",
+    ),
+    "metaworld": ("mutated/metaworld_mutated",),
+    "clevr": ("mutated/clevr_mutated",),
+    "libero": ("mutated/libero_mutated",),
+}
+
+
+def bad(data: Path, kind: str, env: str, rng: np.random.Generator) -> Content:
+    """A file that no change to the whole of it puts right; kind "shared": a piece of one that is passed on."""
+    if kind == "shared":
+        content = _load(data / f"{rng.choice(SHARED[env])}.npy")
+        chosen = rng.permutation(len(content["masks"]))[: 2 * ROLLOUTS[env]]
+        kept = {name: content[name][chosen].copy() for name in STEPS if name in content}
+        return {**kept, "instructions": [content["instructions"][i] for i in chosen]}
+    at = str(rng.choice(("real", "rephrase", "hard") if env == "clevr" else LEVELS))
+    content = recorded(data, env, at, rng)
+    BAD[kind](content, env, rng)
+    return content
 
 
 def write(content: Content, path: Path) -> Path:
