@@ -26,7 +26,10 @@ def lookalikes(obs_size: int) -> dict[str, Step]:
 
 
 def step_walker(model_file: str, obs: AnyArray, action: AnyArray) -> FloatArray:
-    """Apply each action to its row, (M, 17) and (M, 6) -> (M, 17) float64, NaN where MuJoCo gives up."""
+    """Apply each action to its row, (M, 17) and (M, 6) -> (M, 17) float64.
+
+    NaN where MuJoCo gives up, and out of a row with a clipped velocity, which does not tell the state.
+    """
     import mujoco  # see `qualcheck.envs.halfcheetah.dynamics`
 
     folder = files("gymnasium") / "envs" / "mujoco" / "assets"
@@ -34,7 +37,10 @@ def step_walker(model_file: str, obs: AnyArray, action: AnyArray) -> FloatArray:
     data = mujoco.MjData(model)
     end = np.full((len(obs), STATE_SIZE), np.nan)
     rows = obs.astype(np.float64)
-    for k in np.flatnonzero(np.isfinite(rows).all(axis=1) & np.isfinite(action).all(axis=1)):
+    known = np.isfinite(rows).all(axis=1) & np.isfinite(action).all(axis=1)
+    with np.errstate(invalid="ignore"):
+        known &= (np.abs(rows[:, 8:]) < VELOCITY_BOUND).all(axis=1)
+    for k in np.flatnonzero(known):
         mujoco.mj_resetData(model, data)
         data.qpos[1:], data.qvel[:] = rows[k, :8], rows[k, 8:]
         data.ctrl[:] = action[k]

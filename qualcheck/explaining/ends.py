@@ -36,7 +36,7 @@ def find(rollouts: Rollouts) -> BoolArray | None:
     if not len(length) or np.mean(length == length.max()) < COMMON_LENGTH:
         return None
     tails = [_tail(rollouts, i) for i in range(rollouts.n_rollouts)]
-    some = [i for i, first in enumerate(tails) if first < length[i] - 1]
+    some = [i for i, first in enumerate(tails) if first < length[i] - 1 or _stays(rollouts, i)]
     if len(some) < max(2, PADDED_SHARE * rollouts.n_rollouts):
         return None
     last_rows = np.stack([_last_row(rollouts, i) for i in some])
@@ -62,6 +62,12 @@ def _tail(rollouts: Rollouts, i: int) -> int:
     still = _equal(rows, rows[-1]) & _equal(actions, actions[-1])
     moving = np.flatnonzero(~still)
     return int(moving[-1]) + 1 if len(moving) else 0
+
+
+def _stays(rollouts: Rollouts, i: int) -> bool:
+    """Whether the row after the last action of rollout i is shown and equals the one before."""
+    at = int(rollouts.offsets[i + 1]) - 1
+    return bool(rollouts.length[i] and rollouts.has_end[at] and _equal(rollouts.end_obs[at], rollouts.start_obs[at]))
 
 
 def _last_row(rollouts: Rollouts, i: int) -> AnyArray:

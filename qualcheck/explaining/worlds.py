@@ -41,7 +41,10 @@ def _of_family(name: str, subject: Subject) -> Trial:
 
 
 def _stepped(step: Any, subject: Subject) -> Trial:
-    """The errors against another simulator, in the deviations that this environment is measured in."""
+    """The errors against another simulator, in the deviations that this environment is measured in.
+
+    What its rows do not tell, and where it gives up, is not counted.
+    """
     rollouts, scale = subject.rollouts, subject.labels.scale
     batch = Batch(rollouts, subject.adapter, subject.placements, subject.which)
     fit = np.flatnonzero(rollouts.has_end & (batch.row_code[rollouts.row] == 0))
@@ -50,5 +53,5 @@ def _stepped(step: Any, subject: Subject) -> Trial:
         gap = np.abs(step(rollouts.start_obs[fit], rollouts.action[fit]) - rollouts.end_obs[fit].astype(np.float64))
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = np.where(gap == 0, 0.0, gap / scale.std_change)
-        after[fit] = np.minimum(np.nan_to_num(scaled, nan=1.0).max(axis=1), 1)
-    return Trial(after, everywhere(rollouts))
+        after[fit] = np.minimum(scaled.max(axis=1), 1)
+    return Trial(after, ~np.isnan(after))
