@@ -10,9 +10,10 @@ from qualcheck.explaining.hypothesis import Hypothesis, Subject, Trial
 from qualcheck.stats import clopper_pearson
 from qualcheck.types import BoolArray, FloatArray, IntArray, Rollouts
 
-LEAST_ERROR = 0.02  # mean error of the sample under which there is nothing to explain
+LEAST_ERROR = 0.03  # mean error of the sample under which there is nothing to explain
 LEAST_SHARE = 0.5  # of the error, that an explanation must explain
-SURELY = 0.25  # that the lower end of its interval must reach, clear of no change at all
+SURELY = 0.4  # that the lower end of its interval must reach
+SURELY_LEFT_OUT = 0.6  # the same where the change leaves transitions out: the few that are wrong are soon among them
 HOPELESS = 0.2  # share in the small sample under which a hypothesis is not tested further
 PIECE = 50  # transitions: a longer rollout is several units of resampling
 FEWEST_PIECES, FEWEST_TRANSITIONS = 4, 20
@@ -30,6 +31,12 @@ class Weighed:
     draws: FloatArray  # (B,) shares of resampled pieces, the same pieces for every hypothesis
     before: float
     after: float
+    selects: bool  # it leaves transitions out
+
+    @property
+    def large(self) -> bool:
+        """Whether it explains half of the error, and surely not much less."""
+        return self.share >= LEAST_SHARE and self.low >= (SURELY_LEFT_OUT if self.selects else SURELY)
 
 
 def pieces(rollouts: Rollouts) -> IntArray:
@@ -63,8 +70,9 @@ def weigh(subject: Subject, hypothesis: Hypothesis, trial: Trial, seed: int) -> 
     draws = _share(sums @ drawn.T)
     low, high = np.percentile(draws, INTERVAL)
     total = sums.sum(axis=1)
-    means = total[0] / total[1], total[2] / total[3]
-    return Weighed(hypothesis, float(_share(total)), float(low), float(high), draws, *map(float, means))
+    before, after = float(total[0] / total[1]), float(total[2] / total[3])
+    selects = trial.left_out is not None
+    return Weighed(hypothesis, float(_share(total)), float(low), float(high), draws, before, after, selects)
 
 
 def _share(sums: FloatArray) -> FloatArray:
@@ -75,8 +83,8 @@ def _share(sums: FloatArray) -> FloatArray:
 
 
 def best(weighed: list[Weighed]) -> tuple[Weighed | None, list[Weighed]]:
-    """The one that explains most, if it explains half and surely a quarter, and those of other kinds not told apart."""
-    large = [each for each in weighed if each.share >= LEAST_SHARE and each.low >= SURELY]
+    """The one that explains most, if that is a large share, and those of other kinds not told apart from it."""
+    large = [each for each in weighed if each.large]
     if not large:
         return None, []
     first = max(large, key=lambda each: each.share)

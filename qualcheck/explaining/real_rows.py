@@ -68,7 +68,9 @@ def learn(env: str, paths: dict[str, Path]) -> dict[str, dict[str, dict[str, lis
     adapter.close()
     rows = {"all levels": np.concatenate(list(rows.values())), **rows}
     return {
-        f"{env}-{size}": {f"real rows ({name})": _statistics(values[:, -size:]) for name, values in rows.items()}
+        f"{env}-{size}": {
+            f"real rows ({name})": _short(_statistics(values[:, -size:])) for name, values in rows.items()
+        }
         for size in sizes
     }
 
@@ -76,7 +78,11 @@ def learn(env: str, paths: dict[str, Path]) -> dict[str, dict[str, dict[str, lis
 def _statistics(values: AnyArray) -> dict[str, list[float]]:
     std = values.std(axis=0)
     parts = (values.mean(axis=0), np.where(std > 0, std, 1.0), values.min(axis=0), values.max(axis=0))
-    return {name: [float(f"{v:.6g}") for v in part] for name, part in zip(PARTS, parts, strict=True)}
+    return {name: part.tolist() for name, part in zip(PARTS, parts, strict=True)}
+
+
+def _short(statistics: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {name: [float(f"{value:.7g}") for value in values] for name, values in statistics.items()}
 
 
 def main(arguments: list[str]) -> None:

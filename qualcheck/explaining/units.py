@@ -13,6 +13,7 @@ from qualcheck.types import AnyArray, FloatArray
 FEWEST_ROWS = 30
 FEWEST_DISTINCT = 2  # values of a column that its spacing can be told from
 SMALLEST_SPACING = 1e-3
+ROUNDING = 1e-4  # of a deviation
 
 
 def propose(subject: Subject) -> list[Hypothesis]:
@@ -29,7 +30,7 @@ def propose(subject: Subject) -> list[Hypothesis]:
         if subject.adapter.spec.exact:
             back = _rows(partial(from_lattice, *lattice(subject.rollouts.obs, real)))
         else:
-            back = _rows(partial(multiplied, real.mean, real.std))
+            back = _rows(partial(in_range, real))
         remedy = f"means and deviations of {real.name}"
         found.append(Hypothesis("standardised", "the observations are standardised", remedy, back))
     return found
@@ -92,6 +93,14 @@ def multiplied(mean: FloatArray, std: FloatArray, rows: AnyArray) -> FloatArray:
     """Rows in their units again, (R, O) -> (R, O) float64."""
     back: FloatArray = rows.astype(np.float64) * std + mean
     return back
+
+
+def in_range(real: RowStatistics, rows: AnyArray) -> FloatArray:
+    """Rows in their units again; a number that rounding alone has put beyond those of real rows is put back."""
+    back = multiplied(real.mean, real.std, rows)
+    slack = ROUNDING * real.std
+    back = np.where((back > real.high) & (back < real.high + slack), real.high, back)
+    return np.where((back < real.low) & (back > real.low - slack), real.low, back)
 
 
 def from_lattice(mean: FloatArray, std: FloatArray, rows: AnyArray) -> FloatArray:

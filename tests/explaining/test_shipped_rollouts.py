@@ -9,6 +9,13 @@ import pytest
 
 from qualcheck.types import Rollouts
 
+EASY = (
+    "open the door, then goto any object",
+    "open the door, then pick up any object",
+    "goto the side of the wall",
+    "goto the center of the room",
+)
+
 
 def _shifted(real: Rollouts, by: int) -> np.ndarray:
     at = np.arange(real.n_transitions) + by
@@ -46,11 +53,17 @@ def test_instructions_of_other_rollouts_are_explained_by_labels(real: Any, resco
     assert [entry["kind"] for entry in found] == ["labels"]
 
 
-def test_a_wrong_level_is_named_with_the_right_one(rescore: Any) -> None:
-    (found,) = rescore(level="hard")
+def test_a_wrong_level_is_named_with_the_right_one(real: Any, rescore: Any) -> None:
+    easy = np.array([text in EASY for text in real.instruction])
+    assert easy.sum() >= 5
+    step = easy[real.rollout]
+    arrays = {"obs": real.start_obs, "actions": real.action, "next_obs": real.end_obs, "rewards": real.reward}
+    arrays = {name: values[step] for name, values in arrays.items()}
+    texts = [text for text, mine in zip(real.instruction, easy, strict=True) if mine]
+    (found,) = rescore(level="hard", rollout=real.rollout[step], instruction=texts, **arrays)
     assert found["kind"] == "level"
+    assert found["remedy"] == "level easy"
     assert "not of level hard" in found["text"]
-    assert "level real" in found["remedy"] or "level easy" in found["remedy"]
 
 
 @pytest.mark.parametrize("fault", ["noise", "frozen", "random actions"])
