@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from qualcheck.adapter import EnvAdapter
 from qualcheck.explaining import bounds, ends, labels, timing, turns, units, worlds
-from qualcheck.explaining.deciding import HOPELESS, LEAST_ERROR, LEAST_SHARE, SURELY, Weighed, best, share_of, weigh
+from qualcheck.explaining.deciding import HOPELESS, LEAST_ERROR, LEAST_SHARE, SURELY, best, share_of, weigh
 from qualcheck.explaining.hypothesis import RowStatistics, Subject
 from qualcheck.explaining.real_rows import known_rows, statistics_of
 from qualcheck.explaining.sample import MOST_FILTERED, MOST_TRANSITIONS, choose, gather
@@ -128,17 +128,18 @@ def _subject(
 
 def _of_errors(subject: Subject, drawn: IntArray, seed: int) -> list[dict[str, Any] | None]:
     """The explanation of the errors of transitions, if there is one; most hypotheses fail in a small sample already."""
-    if not (np.nanmean(np.append(subject.before, 0)) >= LEAST_ERROR):
-        return []
     small = subject.only(_first(subject.rollouts, drawn))
-    weighed: list[Weighed] = []
+    if not _mean(small.before) >= LEAST_ERROR / 2:
+        return []
+    likely = []
     for hypothesis in (each for propose in PROPOSERS for each in propose(subject)):
         quick = weigh(small, hypothesis, hypothesis.trial(small), seed)
-        if quick is not None and quick.share < HOPELESS:
-            continue
-        whole = weigh(subject, hypothesis, hypothesis.trial(subject), seed)
-        if whole is not None:
-            weighed.append(whole)
+        if quick is None or quick.share >= HOPELESS:
+            likely.append(hypothesis)
+    if not likely or not _mean(subject.before) >= LEAST_ERROR:
+        return []
+    tried = [weigh(subject, hypothesis, hypothesis.trial(subject), seed) for hypothesis in likely]
+    weighed = [each for each in tried if each is not None]
     winner, rivals = best(weighed)
     if winner is None:
         return []
@@ -165,6 +166,12 @@ def _of_errors(subject: Subject, drawn: IntArray, seed: int) -> list[dict[str, A
             "text": text,
         }
     ]
+
+
+def _mean(error: FloatArray) -> float:
+    """Mean of the errors that are known, 0 where none is."""
+    known = error[~np.isnan(error)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def _first(rollouts: Rollouts, drawn: IntArray) -> IntArray:

@@ -16,7 +16,7 @@ from qualcheck.types import BoolArray, FloatArray, Placement
 
 FEWEST_WRONG = 5  # rollouts whose label is in doubt
 WRONG_SHARE = 0.05  # of the rollouts that can be judged
-MOST_REPLAYED = 12  # rollouts that are replayed under every other task
+MOST_REPLAYED = 8  # rollouts that are replayed under every other task
 FELL_TO = 0.25  # of its error, where another task is right
 
 
@@ -152,7 +152,7 @@ def _by_scene(subject: Subject, named: np.ndarray) -> tuple[BoolArray, BoolArray
 def _mean_error(subject: Subject) -> FloatArray:
     """Mean error of each rollout, 1 where a transition could not be verified, (N,)."""
     rollouts, n = subject.rollouts, subject.rollouts.n_rollouts
-    error = np.nan_to_num(subject.error(rollouts), nan=1.0)
+    error = np.nan_to_num(subject.before, nan=1.0)
     shown = rollouts.has_end
     total = np.bincount(rollouts.rollout[shown], error[shown], n)
     return total / np.maximum(np.bincount(rollouts.rollout[shown], minlength=n), 1)
