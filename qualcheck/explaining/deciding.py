@@ -16,7 +16,7 @@ SURELY = 0.4  # that the lower end of its interval must reach
 SURELY_LEFT_OUT = 0.6  # the same where the change leaves transitions out: the few that are wrong are soon among them
 HOPELESS = 0.2  # share in the small sample under which a hypothesis is not tested further
 PIECE = 50  # transitions: a longer rollout is several units of resampling
-FEWEST_PIECES, FEWEST_TRANSITIONS = 4, 20
+FEWEST_PIECES, FEWEST_TRANSITIONS = 4, 10
 RESAMPLES, INTERVAL = 1_000, (2.5, 97.5)
 
 

@@ -182,7 +182,7 @@ def walker(data: Path, rng: np.random.Generator) -> Content:
     """A piece of a Walker2d recording, whose rows and actions have the shapes of HalfCheetah's."""
     with (data / "real" / "cs285_expert_Walker2d-v4.pkl").open("rb") as stream:
         paths = pickle.load(stream)  # of known origin
-    path, begin, n = paths[rng.integers(len(paths))], int(rng.integers(0, 600)), int(rng.integers(200, 400))
+    path, begin, n = paths[rng.integers(len(paths))], int(rng.integers(0, 400)), int(rng.integers(300, 600))
     pieces = {
         "observations": path["observation"],
         "actions": path["action"],
