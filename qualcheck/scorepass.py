@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,17 @@ import pyarrow as pa
 
 from qualcheck.adapter import EnvAdapter
 from qualcheck.checks.flags import as_lists
+from qualcheck.engines import Done, Engine, Job, open_engine
+from qualcheck.engines.job import Rechecked
 from qualcheck.errors import SimulatorDisagreement
 from qualcheck.io import Source
 from qualcheck.io.columns import vectors
-from qualcheck.registry import again
-from qualcheck.scoring import Labels, Placer, Scored, Tally, of_task, score_batch
+from qualcheck.journal import Journal
+from qualcheck.readings import RewardLog, rewrite
+from qualcheck.scoring import Labels, Placer, Tally, of_task
 from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
-from qualcheck.types import AnyArray, BoolArray, IntArray, Placement, Rollouts
+from qualcheck.types import AnyArray, BoolArray, IntArray
 
-AGREEMENT = 1e-6  # of max(1, |value|): one step of one simulator, called in two ways
 Progress = Callable[[int], None]
 
 
@@ -45,34 +46,22 @@ class Referee:
         size = min(sample, transitions)
         return cls(np.sort(rng.choice(transitions, size, replace=False)) if size else np.zeros(0, np.int64), seed)
 
-    def check(self, adapter: EnvAdapter, rollouts: Rollouts, scored: Scored, first: int, place: str) -> None:
-        """Compare the sampled transitions of one batch.
+    def within(self, first: int, count: int) -> IntArray:
+        """The sampled ones of `count` transitions from `first` on, counted from there."""
+        low, high = np.searchsorted(self.at, [first, first + count])
+        return self.at[low:high] - first
+
+    def add(self, found: Rechecked) -> None:
+        """Count what came out for one batch.
 
         Raises:
-            SimulatorDisagreement: the kernel and the simulator differ on one.
+            SimulatorDisagreement: the kernel and the simulator differ on a transition.
         """
-        low, high = np.searchsorted(self.at, [first, first + rollouts.n_transitions])
-        at = self.at[low:high] - first
-        if not len(at):
-            return
-        expected, code = scored.candidate[at], scored.replay_code[at]
-        hidden = None if scored.hidden is None else scored.hidden[at]
-        actual, refused = adapter.referee(rollouts.start_obs[at], rollouts.action[at], self.seed, hidden)
-        slack = 0 if adapter.spec.exact else AGREEMENT * np.maximum(1, np.abs(actual))
-        with np.errstate(invalid="ignore"):
-            equal = (np.abs(expected.astype(np.float64) - actual) <= slack).all(axis=1)
-        same = np.where((code > 0) | (refused > 0), (code > 0) == (refused > 0), equal)
-        self.checked += len(at)
-        self.agreed += int(same.sum())
-        self.refused_by_both += int(((code > 0) & (refused > 0)).sum())
-        if not same.all():
-            bad = at[np.argmin(same)]
-            number = rollouts.source_rollout[rollouts.rollout[bad]]
-            raise SimulatorDisagreement(
-                f"{place}: rollout {number} step {rollouts.step[bad]}: the fast engine and the simulator disagree. "
-                f"No verdict of this run can be trusted; nothing was written. Please report it with the row "
-                f"{rollouts.start_obs[bad].tolist()} and action {rollouts.action[bad]}."
-            )
+        self.checked += found.checked
+        self.agreed += found.agreed
+        self.refused_by_both += found.refused_by_both
+        if found.complaint:
+            raise SimulatorDisagreement(found.complaint)
 
 
 @dataclass
@@ -85,6 +74,8 @@ class PassResult:
     clusters: int
     steps: int  # simulator steps executed
     replaced: list[str]  # levels that the files name and the user's level replaces
+    reward_wrong: list[dict[str, int]] = field(default_factory=list)  # per input, reading -> rewards that are off
+    looks: int = 1  # parts that were scored
 
 
 class _Background:
@@ -123,46 +114,84 @@ def run_pass(
     folder: Path,
     referee: Referee,
     progress: Progress | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
+    looks: Sequence[Sequence[Source]] | None = None,
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None,
 ) -> PassResult:
-    """Score every source into `folder`/transitions.parquet and rollouts.parquet."""
-    placer = Placer(adapter)
+    """Score every source into `folder`/transitions.parquet and rollouts.parquet.
+
+    Args:
+        adapter: the environment, in the layout and family of the sources.
+        sources: opened inputs.
+        labels: what is said of each.
+        folder: of the unfinished run.
+        referee: which transitions the real simulator steps too.
+        progress: called with the number of transitions that are done.
+        workers: processes; 1: threads of this one.
+        journal: keeps finished pieces, and gives those of an earlier run.
+        looks: the sources in parts that are scored one after the other; None: at once.
+        enough: asked after each look, with the rollout columns so far, whether the rest can be left out.
+
+    Raises:
+        SimulatorDisagreement: the kernel and the simulator differ on one of the referee's transitions.
+        WorkerLost: a worker process died again and again.
+    """
     tallies = [Tally() for _ in sources]
+    rewards = [RewardLog(folder, number) for number in range(len(sources))]
     parts: list[dict[str, Any]] = []
     flags: list[dict[str, BoolArray]] = []
     prints: list[AnyArray] = []
-    rollouts_done = transitions_done = 0
+    rollouts_done = steps = 0
     units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
     hidden = adapter.spec.hidden
     metadata = {"qualcheck.schema": "1", "qualcheck.env": adapter.spec.id, **{f"unit.{k}": v for k, v in units.items()}}
+    order = [*TRANSITION_COLUMNS, *(f"err_{block.name}" for block in adapter.spec.blocks)]
     tasks: set[str] = set()
     replaced: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
     beside = TableWriter(folder / HIDDEN_FILE, {"qualcheck.hidden": " ".join(hidden)}) if hidden else None
-    background, workers = _Background(), _Workers(adapter)
+    background, engine = _Background(), open_engine(adapter, workers)
+    placer, taken, jobs_done, rows_done = Placer(adapter), 0, 0, 0
+
+    def every() -> Iterator[tuple[Job, Done]]:
+        nonlocal taken
+        for look in [sources] if looks is None else looks:
+            jobs = _jobs(adapter, look, labels, referee, placer, jobs_done, rows_done)
+            yield from _in_order(engine, jobs, journal)
+            taken += 1
+            if enough is not None and enough(parts):
+                return
+
     try:
-        for source, label, tally in zip(sources, labels, tallies, strict=True):
-            for rollouts, scored in workers.run(source, placer, label):
-                if label.level is not None and rollouts.level is not None:
-                    replaced.update(set(rollouts.level) - {label.level, ""})
-                tally.add(scored.tally)
-                referee.check(adapter, rollouts, scored, transitions_done, label.source)
-                columns = scored.transitions
-                columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
-                scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
-                background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
-                if beside is not None and scored.hidden is not None:
-                    state = {"hidden": vectors(scored.hidden)}
-                    background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
-                parts.append(scored.rollouts)
-                flags.append(scored.flags)
-                prints.append(scored.fingerprint)
-                rollouts_done += rollouts.n_rollouts
-                transitions_done += rollouts.n_transitions
-                tasks.update(scored.tasks)
-                if progress is not None:
-                    progress(rollouts.n_transitions)
+        for job, done in every():
+            scored, rollouts, label = done.scored, job.rollouts, job.label
+            if label.level is not None and rollouts.level is not None:
+                replaced.update(set(rollouts.level) - {label.level, ""})
+            tallies[job.source].add(scored.tally)
+            referee.add(done.rechecked)
+            steps += done.steps
+            columns = scored.transitions
+            columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
+            size = rollouts.n_transitions, rollouts.n_rollouts
+            columns["reward_error"] = rewards[job.source].append(scored.readings, (rows_done, rollouts_done), size)
+            columns = {name: columns[name] for name in order}
+            scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
+            background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
+            if beside is not None and scored.hidden is not None:
+                state = {"hidden": vectors(scored.hidden)}
+                background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
+            parts.append(scored.rollouts)
+            flags.append(scored.flags)
+            prints.append(scored.fingerprint)
+            rollouts_done += rollouts.n_rollouts
+            rows_done += rollouts.n_transitions
+            jobs_done += 1
+            tasks.update(scored.tasks)
+            if progress is not None:
+                progress(rollouts.n_transitions)
     finally:
-        workers.close()
+        engine.close()
         background.close()
     if not parts:
         empty = _empty_columns(adapter)
@@ -173,78 +202,92 @@ def run_pass(
     writer.close()
     if beside is not None:
         beside.close()
+    _settle_rewards(folder / "transitions.parquet", rewards, metadata)
+    for tally, log in zip(tallies, rewards, strict=True):
+        if log.counts is not None:
+            tally.verified["reward"], tally.passed["reward"] = log.counts
+    agree, shifted = np.full(rollouts_done, np.nan, np.float32), np.zeros(rollouts_done, bool)
+    for log in rewards:
+        log.fill(agree, shifted)
     merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
     duplicate = _duplicates(np.concatenate(prints)) & np.concatenate([np.asarray(part["length"]) > 0 for part in parts])
-    if duplicate.any():
-        merged["duplicate"] = duplicate
-    _write_rollouts(folder / "rollouts.parquet", parts, merged, metadata)
+    for name, values in (("duplicate", duplicate), ("reward_shift", shifted)):
+        if values.any():
+            merged[name] = values
+    _write_rollouts(folder / "rollouts.parquet", parts, merged, {"reward_consistency": agree}, metadata)
     clusters = len(np.unique(np.concatenate([np.asarray(part["cluster"]) for part in parts])))
     return PassResult(
         tallies,
-        [_preferred(tally) for tally in tallies],
+        [log.preferred for log in rewards],
         referee,
         tasks,
         {name: int(values.sum()) for name, values in sorted(merged.items())},
         clusters,
-        workers.steps,
+        steps,
         sorted(replaced),
+        [dict(log.wrong) for log in rewards],
+        taken,
     )
 
 
-class _Workers:
-    """Checks several batches at once, each with an adapter of its own, and gives the scores back in order."""
-
-    def __init__(self, adapter: EnvAdapter) -> None:
-        self._first = adapter
-        self._before = adapter.steps_executed
-        self._size = adapter.spec.batch_transitions
-        self._count = min(adapter.spec.batches_at_once, os.cpu_count() or 1)
-        others = [again(adapter) for _ in range(self._count - 1)]
-        self._adapters = [adapter, *others]
-        self._spare: queue.SimpleQueue[EnvAdapter] = queue.SimpleQueue()
-        for each in self._adapters:
-            self._spare.put(each)
-        self._pool = ThreadPoolExecutor(self._count)
-        self._executed: int | None = None
-
-    @property
-    def steps(self) -> int:
-        """Simulator steps executed so far, also after closing."""
-        if self._executed is not None:
-            return self._executed
-        return sum(adapter.steps_executed for adapter in self._adapters) - self._before
-
-    def run(self, source: Source, placer: Placer, label: Labels) -> Iterator[tuple[Rollouts, Scored]]:
-        waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
-        for rollouts in source.batches(self._size):
-            rollouts = of_task(rollouts, label.task.task if label.task else None)
-            placed = placer.place(rollouts, label.task)
-            waiting.append((rollouts, self._pool.submit(self._score, rollouts, *placed, label)))
-            if len(waiting) > self._count:
-                first, score = waiting.popleft()
-                yield first, score.result()
-        for first, score in waiting:
-            yield first, score.result()
-
-    def _score(self, rollouts: Rollouts, placements: list[Placement], which: IntArray, label: Labels) -> Scored:
-        adapter = self._spare.get()
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # of numbers that the checks find wanting
-                return score_batch(adapter, rollouts, placements, which, label)
-        finally:
-            self._spare.put(adapter)
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        self._executed = self.steps
-        for adapter in self._adapters:
-            if adapter is not self._first:
-                adapter.close()
+def batch_size(adapter: EnvAdapter) -> int:
+    """Transitions of a job; what they come to does not depend on it."""
+    return adapter.spec.batch_transitions
 
 
-def _preferred(tally: Tally) -> str | None:
-    """The reading with the fewest wrong rewards; the first of equals."""
-    return min(tally.reward_wrong, key=lambda name: tally.reward_wrong[name]) if tally.reward_wrong else None
+def _jobs(
+    adapter: EnvAdapter,
+    sources: Sequence[Source],
+    labels: Sequence[Labels],
+    referee: Referee,
+    placer: Placer,
+    number: int = 0,
+    transitions: int = 0,
+) -> Iterator[Job]:
+    """The batches of all inputs in order; the first has a number and comes after so many transitions."""
+    for at, (source, label) in enumerate(zip(sources, labels, strict=True)):
+        for batch in source.batches(batch_size(adapter)):
+            rollouts = of_task(batch, label.task.task if label.task else None)
+            placements, which = placer.place(rollouts, label.task)
+            recheck = referee.within(transitions, rollouts.n_transitions)
+            yield Job(number, at, rollouts, placements, which, label, recheck, referee.seed)
+            number += 1
+            transitions += rollouts.n_transitions
+
+
+def _in_order(engine: Engine, jobs: Iterable[Job], journal: Journal | None) -> Iterator[tuple[Job, Done]]:
+    """The results of the jobs in their order, those that the journal has taken from there."""
+    waiting: deque[tuple[Job, Future[Done]]] = deque()
+
+    def first() -> tuple[Job, Done]:
+        job, future = waiting.popleft()
+        done = future.result()
+        if journal is not None:
+            journal.save(job, done)
+        return job, done
+
+    for job in jobs:
+        known = journal.load(job) if journal is not None else None
+        waiting.append((job, engine.submit(job) if known is None else _finished(known)))
+        if len(waiting) > engine.ahead:
+            yield first()
+    while waiting:
+        yield first()
+
+
+def _finished(done: Done) -> Future[Done]:
+    future: Future[Done] = Future()
+    future.set_result(done)
+    return future
+
+
+def _settle_rewards(path: Path, rewards: Sequence[RewardLog], metadata: Mapping[str, str]) -> None:
+    """Write the column of reward errors again where another reading than the first fits an input better."""
+    better = {first: values for log in rewards for first, values in log.replaced().items()}
+    if better:
+        rewrite(path, better, metadata)
+    for log in rewards:
+        log.clear()
 
 
 def _duplicates(prints: AnyArray) -> BoolArray:
@@ -263,11 +306,17 @@ def _merge_flags(flags: list[dict[str, BoolArray]], sizes: list[int]) -> dict[st
 
 
 def _write_rollouts(
-    path: Path, parts: list[dict[str, Any]], flags: Mapping[str, BoolArray], metadata: Mapping[str, str]
+    path: Path,
+    parts: list[dict[str, Any]],
+    flags: Mapping[str, BoolArray],
+    more: Mapping[str, AnyArray],
+    metadata: Mapping[str, str],
 ) -> None:
     table = pa.concat_tables([pa.table(part).cast(_schema(part)) for part in parts])
     lists = pa.array(as_lists(dict(flags), table.num_rows), pa.list_(pa.string()))
     table = table.append_column("flags", lists)
+    for name, values in more.items():
+        table = table.append_column(name, pa.array(values, ROLLOUT_COLUMNS[name]))
     with TableWriter(path, metadata) as writer:
         writer.append({name: table[name] for name in ROLLOUT_COLUMNS})
 
@@ -279,10 +328,9 @@ def _schema(part: Mapping[str, Any]) -> pa.Schema:
 def _empty_columns(adapter: EnvAdapter) -> tuple[dict[str, Any], dict[str, Any]]:
     blocks = {f"err_{block.name}": pa.float32() for block in adapter.spec.blocks}
     steps = {name: pa.array([], kind) for name, kind in {**TRANSITION_COLUMNS, **blocks}.items()}
-    rollouts = {name: pa.array([], kind) for name, kind in ROLLOUT_COLUMNS.items() if name != "flags"}
+    rollouts = {
+        name: pa.array([], kind)
+        for name, kind in ROLLOUT_COLUMNS.items()
+        if name not in ("flags", "reward_consistency")
+    }
     return steps, rollouts
-
-
-def relabel(labels: Sequence[Labels], readings: Sequence[str | None]) -> list[Labels]:
-    """The labels with the reward reading of each input."""
-    return [replace(label, reading=reading) for label, reading in zip(labels, readings, strict=True)]

@@ -15,7 +15,7 @@ from qualcheck.explaining import bounds, ends, labels, timing, turns, units, wor
 from qualcheck.explaining.deciding import HOPELESS, LEAST_ERROR, LEAST_SHARE, SURELY, best, share_of, weigh
 from qualcheck.explaining.hypothesis import RowStatistics, Subject
 from qualcheck.explaining.real_rows import known_rows, statistics_of
-from qualcheck.explaining.sample import MOST_FILTERED, MOST_TRANSITIONS, choose, gather
+from qualcheck.explaining.sample import MOST_FILTERED, MOST_TRANSITIONS, choose, gather, lengths
 from qualcheck.inputs import Inputs
 from qualcheck.io import Source, read_statistics
 from qualcheck.options import ScoreOptions
@@ -29,8 +29,8 @@ LOOK_WRONG, LOOK_STRICT = 0.02, 0.2  # share of transitions not right, or over t
 
 def explain_run(
     inputs: Inputs,
+    sources: Sequence[Source],
     labelled: Sequence[Labels],
-    sizes: Sequence[int],
     folder: Path,
     options: ScoreOptions,
     beside: Inputs | None = None,
@@ -39,29 +39,23 @@ def explain_run(
 
     Args:
         inputs: opened files.
+        sources: the same, with the rollouts that were scored.
         labelled: what their run says of each.
-        sizes: rollouts of each input in the tables.
         folder: with the tables of the run.
         options: of the run.
         beside: real rollouts of --reference.
     """
-    steps = pq.read_table(folder / "transitions.parquet", columns=["rollout", "tc", "tc_strict"])
-    table = pq.read_table(folder / "rollouts.parquet", columns=["length", "task"])
-    length, task = table["length"].to_numpy(), table["task"].to_pylist()
-    begin = np.concatenate([[0], np.cumsum(length)])  # first transition of each rollout
+    steps = pq.read_table(folder / "transitions.parquet", columns=["tc", "tc_strict"])
+    doubtful = _doubtful(steps["tc"].to_numpy(), steps["tc_strict"].to_numpy())
     given = None
     if options.obs_mean is not None and options.obs_std is not None:
         given = read_statistics(options.obs_mean), read_statistics(options.obs_std)
-    seen = [statistics_of(source) for source in (beside.sources if beside is not None else ())]
-    real = (*(each for each in seen if each is not None), *known_rows(inputs.adapter.spec))
+    rows = [statistics_of(source) for source in (beside.sources if beside is not None else ())]
+    real = (*(each for each in rows if each is not None), *known_rows(inputs.adapter.spec))
     found: list[dict[str, Any]] = []
-    first = 0
-    for source, label, size in zip(inputs.sources, labelled, sizes, strict=True):
-        mine = slice(first, first + size)
-        rows = slice(int(begin[mine.start]), int(begin[mine.stop]))
-        first += size
-        doubtful = _doubtful(steps["tc"].to_numpy()[rows], steps["tc_strict"].to_numpy()[rows])
-        found += explain(inputs.adapter, source, label, length[mine], task[mine], options.seed, real, given, doubtful)
+    for source, label in zip(sources, labelled, strict=True):
+        length, stratum = lengths(source)
+        found += explain(inputs.adapter, source, label, length, stratum, options.seed, real, given, doubtful)
     return found
 
 
@@ -77,7 +71,7 @@ def explain(
     source: Source,
     label: Labels,
     length: IntArray,
-    task: Sequence[str],
+    stratum: Sequence[str],
     seed: int = 0,
     real: tuple[RowStatistics, ...] = (),
     given: tuple[FloatArray, FloatArray] | None = None,
@@ -90,14 +84,14 @@ def explain(
         source: the file, opened.
         label: as its run judges it.
         length: (N,) transitions of each rollout.
-        task: (N,) strata of the sample.
+        stratum: (N,) of the sample.
         seed: of the sample and of the intervals.
         real: what rows of real files look like, the likeliest first.
         given: means and deviations that the file was multiplied back with.
         doubtful: False: only labels are looked at, errors are too few.
     """
     most = MOST_TRANSITIONS if adapter.spec.restores == "exact" else MOST_FILTERED
-    order = choose(length, task, np.random.default_rng(seed), most)
+    order = choose(length, stratum, np.random.default_rng(seed), most)
     rollouts = gather(source, order)
     if rollouts is None:
         return []

@@ -37,9 +37,14 @@ def choose(
     return np.array(chosen, np.int64)
 
 
-def lengths(source: Source) -> IntArray:
-    """Transitions of each rollout, (N,); reads the whole source."""
-    return np.concatenate([np.zeros(0, np.int64), *(part.length for part in source.batches())])
+def lengths(source: Source) -> tuple[IntArray, list[str]]:
+    """Transitions and instruction of each rollout, (N,) each; reads the whole source."""
+    found: list[IntArray] = [np.zeros(0, np.int64)]
+    texts: list[str] = []
+    for part in source.batches():
+        found.append(part.length)
+        texts += [text or "" for text in part.instruction]
+    return np.concatenate(found), texts
 
 
 def gather(source: Source, chosen: IntArray) -> Rollouts | None:

@@ -74,8 +74,7 @@ def kinds_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
         if reference is not None:
             beside = statistics_of(open_source(reference, adapter.layouts()))
         rows = (*((beside,) if beside is not None else ()), *known_rows(inputs.adapter.spec))
-        texts = [text or "" for batch in source.batches() for text in batch.instruction]
-        found = explain(inputs.adapter, source, inputs.labels[0], lengths(source), texts, real=rows)
+        found = explain(inputs.adapter, source, inputs.labels[0], *lengths(source), real=rows)
         inputs.adapter.close()
         return [entry["kind"] for entry in found]
 
