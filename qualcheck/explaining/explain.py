@@ -52,11 +52,20 @@ def explain_run(
         given = read_statistics(options.obs_mean), read_statistics(options.obs_std)
     rows = [statistics_of(source) for source in (beside.sources if beside is not None else ())]
     real = (*(each for each in rows if each is not None), *known_rows(inputs.adapter.spec))
+    whole = all(seen is source for seen, source in zip(sources, inputs.sources, strict=True))
+    known = _in_table(folder, sources) if whole else [lengths(source) for source in sources]
     found: list[dict[str, Any]] = []
-    for source, label in zip(sources, labelled, strict=True):
-        length, stratum = lengths(source)
+    for source, label, (length, stratum) in zip(sources, labelled, known, strict=True):
         found += explain(inputs.adapter, source, label, length, stratum, options.seed, real, given, doubtful)
     return found
+
+
+def _in_table(folder: Path, sources: Sequence[Source]) -> list[tuple[IntArray, list[str]]]:
+    """Transitions and task of each rollout of each source, whose rollouts stand in the table one after another."""
+    table = pq.read_table(folder / "rollouts.parquet", columns=["length", "task"])
+    length, task = table["length"].to_numpy(), table["task"].to_pylist()
+    ends = np.cumsum([source.n_rollouts for source in sources]).tolist()
+    return [(length[begin:end], task[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _doubtful(tc: FloatArray, strict: FloatArray) -> bool:
