@@ -13,7 +13,8 @@ from qualcheck.types import BoolArray, FloatArray, IntArray, Rollouts
 LEAST_ERROR = 0.03  # mean error of the sample under which there is nothing to explain
 LEAST_SHARE = 0.5  # of the error, that an explanation must explain
 SURELY = 0.4  # that the lower end of its interval must reach
-SURELY_LEFT_OUT = 0.6  # the same where the change leaves transitions out: the few that are wrong are soon among them
+# where the change leaves transitions out, those few that are wrong are soon among them: more is asked
+SURELY_LEFT_OUT, LEAST_ERROR_LEFT_OUT = 0.5, 0.05
 HOPELESS = 0.2  # share in the small sample under which a hypothesis is not tested further
 PIECE = 50  # transitions: a longer rollout is several units of resampling
 FEWEST_PIECES, FEWEST_TRANSITIONS = 4, 10
@@ -36,7 +37,9 @@ class Weighed:
     @property
     def large(self) -> bool:
         """Whether it explains half of the error, and surely not much less."""
-        return self.share >= LEAST_SHARE and self.low >= (SURELY_LEFT_OUT if self.selects else SURELY)
+        if self.selects:
+            return self.low >= SURELY_LEFT_OUT and self.before >= LEAST_ERROR_LEFT_OUT
+        return self.share >= LEAST_SHARE and self.low >= SURELY
 
 
 def pieces(rollouts: Rollouts) -> IntArray:

@@ -86,6 +86,16 @@ def test_transitions_left_out_count_before_and_not_after() -> None:
     assert found.after == 0
 
 
+def test_leaving_out_asks_for_more_error_than_a_change_does() -> None:
+    before = np.where(np.arange(100) % 10 == 7, 0.4, 0.0)
+    left_out, changed = _weigh(before, before, before > 0), _weigh(before, np.zeros(100))
+    assert left_out is not None
+    assert changed is not None
+    assert left_out.before == changed.before == pytest.approx(0.04)
+    assert not left_out.large
+    assert changed.large
+
+
 def test_too_few_rollouts_decide_nothing() -> None:
     assert _weigh(np.full(30, 1.0), np.zeros(30)) is None
 
