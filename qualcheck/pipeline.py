@@ -24,6 +24,7 @@ from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError, WorkerLost
+from qualcheck.explaining.explain import explain_run
 from qualcheck.inputs import Inputs, open_inputs
 from qualcheck.io import ArraySource, Source, source_from_arrays
 from qualcheck.journal import Journal
@@ -205,6 +206,8 @@ def _write(
     for path, stamp in before.items():
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
+    seen = sources if budget is None else budget.seen(inputs.sources, result.looks)
+    explanations = explain_run(inputs, seen, labels, folder, options, beside)
     adapter.close()
     total = _total(result)
     results = {
@@ -252,6 +255,7 @@ def _write(
         "flags": result.flags,
         "sample": sample,
         "findings": [*finding(sample), *_findings(inputs, result)],
+        "explanations": explanations,
         "referee": {
             "checked": result.referee.checked,
             "agreed": result.referee.agreed,

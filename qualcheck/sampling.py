@@ -39,6 +39,16 @@ class Plan:
     level: float  # of the intervals of this run
     of: int  # rollouts in the inputs
 
+    def seen(self, sources: Sequence[Source], looks: int) -> list[Source]:
+        """The inputs with the rollouts of so many looks alone."""
+        found: list[Source] = []
+        for number, source in enumerate(sources):
+            keep: BoolArray = np.zeros(source.n_rollouts, bool)
+            for look in self.places[:looks]:
+                keep[look[number]] = True
+            found.append(Subset(source, keep))
+        return found
+
     def done(self, looks: int, rollouts: Mapping[str, AnyArray], target: float | None) -> dict[str, Any]:
         """What the manifest says when so many looks were taken.
 

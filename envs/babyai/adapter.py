@@ -279,6 +279,10 @@ class BabyAI:
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return goals.TASKS
 
+    def every_placement(self) -> tuple[Placement, ...]:
+        """What an instruction can mean where a task's id alone does not tell; see `qualcheck.explaining.labels`."""
+        return text.every_placement()
+
     def floor(self, task: str, policy: str, horizon: int) -> tuple[int, int] | None:
         from qualcheck.envs.babyai import floors  # not at the top: it also runs by itself, as a module
 

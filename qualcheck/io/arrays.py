@@ -12,7 +12,7 @@ from qualcheck.errors import DataError
 from qualcheck.io import goals
 from qualcheck.io.canonical_types import int32
 from qualcheck.io.instructions import TextLists, first_strings
-from qualcheck.io.layouts import choose, takes
+from qualcheck.io.layouts import advice, choose, takes
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray
 
@@ -108,7 +108,10 @@ class PaddedArrays:
             one = actions if actions.ndim == 3 else actions[:, :, None]
             return one[:, :, 0] if kind == "discrete" else one
         expected = "(N, T) or (N, T, 1)" if kind == "discrete" else f"(N, T, {size})"
-        raise self.broken("actions", f"shape {actions.shape}", f"{expected} for {self.spec.id}", "Is --env right?")
+        raise self.broken("actions", f"shape {actions.shape}", f"{expected} for {self.spec.id}", self._advice(actions))
+
+    def _advice(self, actions: AnyArray) -> str:
+        return advice(self.obs.shape[2], actions.shape[2:], [self.spec])
 
     def _next_array(self) -> AnyArray | None:
         rows = self._numbers("next_observations")
