@@ -226,6 +226,8 @@ def _open_parquet(path: Path, specs: Sequence[EnvSpec], index: int, last_action:
         return canonical_reader.CanonicalSource(path, specs, file, index, last_action)
     if benchmark_parquet.recognises(names):
         arrays, scalars = benchmark_parquet.read_benchmark(path, file)
+        if getattr(arrays.get("observations"), "ndim", 3) != 3:
+            arrays = in_memory(arrays)
         if records.is_records(arrays):
             columns, metadata = records.from_records(path, arrays)
             return FlatSource(path, "records", specs, columns, index, last_action, {**scalars, **metadata}, arrays)
