@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -127,9 +127,8 @@ def run_pass(
     """Score every source into `folder`/transitions.parquet and rollouts.parquet."""
     placer = Placer(adapter)
     tallies = [Tally() for _ in sources]
-    parts: list[dict[str, Any]] = []
-    flags: list[dict[str, BoolArray]] = []
-    prints: list[AnyArray] = []
+    seen = _Seen()
+    flags: Counter[str] = Counter()
     rollouts_done = transitions_done = 0
     units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
     hidden = adapter.spec.hidden
@@ -137,6 +136,7 @@ def run_pass(
     tasks: set[str] = set()
     replaced: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
+    table = TableWriter(folder / "rollouts.parquet", metadata)
     beside = TableWriter(folder / HIDDEN_FILE, {"qualcheck.hidden": " ".join(hidden)}) if hidden else None
     background, workers = _Background(), _Workers(adapter)
     try:
@@ -153,9 +153,13 @@ def run_pass(
                 if beside is not None and scored.hidden is not None:
                     state = {"hidden": vectors(scored.hidden)}
                     background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
-                parts.append(scored.rollouts)
-                flags.append(scored.flags)
-                prints.append(scored.fingerprint)
+                found = scored.flags
+                duplicate = seen.add(scored.fingerprint, scored.rollouts["cluster"]) & (rollouts.length > 0)
+                if duplicate.any():
+                    found = {**found, "duplicate": duplicate}
+                flags.update({name: int(values.sum()) for name, values in found.items()})
+                rows = scored.rollouts
+                background.put(lambda rows=rows, found=found: table.append(_with_flags(rows, found)))  # type: ignore[misc]
                 rollouts_done += rollouts.n_rollouts
                 transitions_done += rollouts.n_transitions
                 tasks.update(scored.tasks)
@@ -164,31 +168,57 @@ def run_pass(
     finally:
         workers.close()
         background.close()
-    if not parts:
-        empty = _empty_columns(adapter)
-        writer.append(empty[0])
-        parts.append(empty[1])
-        flags.append({})
-        prints.append(np.zeros(0, np.uint64))
+    if not tallies or not any(tally.rollouts for tally in tallies):
+        steps, rows = _empty_columns(adapter)
+        writer.append(steps)
+        table.append(_with_flags(rows, {}))
     writer.close()
+    table.close()
     if beside is not None:
         beside.close()
-    merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
-    duplicate = _duplicates(np.concatenate(prints)) & np.concatenate([np.asarray(part["length"]) > 0 for part in parts])
-    if duplicate.any():
-        merged["duplicate"] = duplicate
-    _write_rollouts(folder / "rollouts.parquet", parts, merged, metadata)
-    clusters = len(np.unique(np.concatenate([np.asarray(part["cluster"]) for part in parts])))
     return PassResult(
         tallies,
         [_preferred(tally) for tally in tallies],
         referee,
         tasks,
-        {name: int(values.sum()) for name, values in sorted(merged.items())},
-        clusters,
+        dict(sorted(flags.items())),
+        seen.clusters,
         workers.steps,
         sorted(replaced),
     )
+
+
+class _Seen:
+    """Fingerprints and clusters of the rollouts so far: sixteen bytes a rollout, sorted, merged as they double."""
+
+    def __init__(self) -> None:
+        self._sorted: list[AnyArray] = []  # fingerprints, each array sorted and shorter than the one before
+        self._clusters: list[AnyArray] = []
+
+    def add(self, prints: AnyArray, clusters: AnyArray) -> BoolArray:
+        """Which of these rollouts are equal to an earlier one, (n,)."""
+        _merge(self._clusters, np.unique(clusters))
+        distinct, first = np.unique(prints, return_index=True)
+        repeated = np.ones(len(prints), bool)
+        repeated[first] = False
+        for known in self._sorted:
+            place = np.minimum(np.searchsorted(known, prints), len(known) - 1)
+            repeated |= known[place] == prints
+        _merge(self._sorted, distinct)
+        return repeated
+
+    @property
+    def clusters(self) -> int:
+        """Distinct clusters so far."""
+        return len(np.unique(np.concatenate(self._clusters))) if self._clusters else 0
+
+
+def _merge(runs: list[AnyArray], more: AnyArray) -> None:
+    """Add sorted distinct values, so that the arrays stay few: each is at least twice as long as the next."""
+    while runs and len(runs[-1]) < 2 * len(more):
+        more = np.union1d(runs.pop(), more)
+    if len(more):
+        runs.append(more)
 
 
 class _Workers:
@@ -247,29 +277,11 @@ def _preferred(tally: Tally) -> str | None:
     return min(tally.reward_wrong, key=lambda name: tally.reward_wrong[name]) if tally.reward_wrong else None
 
 
-def _duplicates(prints: AnyArray) -> BoolArray:
-    """Rollouts equal to an earlier one, (N,)."""
-    repeated = np.ones(len(prints), bool)
-    repeated[np.unique(prints, return_index=True)[1]] = False
-    return repeated
-
-
-def _merge_flags(flags: list[dict[str, BoolArray]], sizes: list[int]) -> dict[str, BoolArray]:
-    names = sorted({name for part in flags for name in part})
-    return {
-        name: np.concatenate([part.get(name, np.zeros(size, bool)) for part, size in zip(flags, sizes, strict=True)])
-        for name in names
-    }
-
-
-def _write_rollouts(
-    path: Path, parts: list[dict[str, Any]], flags: Mapping[str, BoolArray], metadata: Mapping[str, str]
-) -> None:
-    table = pa.concat_tables([pa.table(part).cast(_schema(part)) for part in parts])
+def _with_flags(part: Mapping[str, Any], flags: Mapping[str, BoolArray]) -> pa.Table:
+    """The columns of some rollouts as the file has them."""
+    table = pa.table(dict(part)).cast(_schema(part))
     lists = pa.array(as_lists(dict(flags), table.num_rows), pa.list_(pa.string()))
-    table = table.append_column("flags", lists)
-    with TableWriter(path, metadata) as writer:
-        writer.append({name: table[name] for name in ROLLOUT_COLUMNS})
+    return table.append_column("flags", lists).select(list(ROLLOUT_COLUMNS))
 
 
 def _schema(part: Mapping[str, Any]) -> pa.Schema:
