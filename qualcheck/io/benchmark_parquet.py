@@ -73,14 +73,14 @@ class _Columns:
 
     def _read(self, name: str) -> pa.ChunkedArray:
         try:
-            return self._file.read(columns=[name])[name]
+            return self._file.read(columns=[name], use_threads=False)[name]
         except (OSError, pa.ArrowException) as error:
             raise unreadable(self.path, error) from error
 
     def first(self, name: str) -> Any:
         """What the first row of the file holds."""
         try:
-            return next(self._file.iter_batches(1, columns=[name]))[name][0].as_py()
+            return next(self._file.iter_batches(1, columns=[name], use_threads=False))[name][0].as_py()
         except (OSError, pa.ArrowException) as error:
             raise unreadable(self.path, error) from error
 

@@ -42,7 +42,7 @@ from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
 MODEL_KEY = "data_model"
-SURVEY = 4_000_000  # entries of the mask looked at together
+SURVEY = 500_000  # entries of the mask looked at together
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from qualcheck.io.instructions import TextLists
 from qualcheck.io.stored import Stored
 from qualcheck.types import AnyArray, IntArray
 
-BUFFER = 1 << 20  # bytes of the file held by the reader of one column
+BUFFER = 1 << 18  # bytes of the file held by the reader of one column
+BLOCK = 1 << 20  # bytes of one column read at a time: Arrow holds several times as much
 TEXT_ROWS = 1_024  # rows of text read at a time
 
 
@@ -96,10 +97,14 @@ class StoredBytes(Stored):
 
     def __init__(self, path: Path, column: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         super().__init__(shape, dtype)
-        self._cursor = Cursor(path, column, max(min(self.step, 65_536), 1))
+        self._cursor = Cursor(path, column, self.step)
         self.path, self.column = path, column
         if len(self):
             self.read(0, 1)  # a shape that fits no row is told at once
+
+    @property
+    def step(self) -> int:
+        return max(BLOCK // max(self.rollout_bytes, 1), 1)
 
     def read(self, begin: int, end: int) -> AnyArray:
         parts = [self._numbers(part) for part in self._cursor.read(begin, end)]
