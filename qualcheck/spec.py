@@ -65,7 +65,7 @@ class EnvSpec:
     situations: tuple[str, ...] = ("settled",)
     unsettled: tuple[str, ...] = ("unsettled",)
     unrewarded: tuple[str, ...] = ()  # tasks whose reward is recomputed at some steps only: it reads what no row shows
-    batch_transitions: int = 32_768  # handed to the adapter at once; small enough for a cache, or a pool of threads
+    batch_transitions: int = 65_536  # handed to the adapter at once; small enough for a cache or a pool of threads
     batches_at_once: int = 1  # how many of them are worth checking in threads of their own
 
     @property

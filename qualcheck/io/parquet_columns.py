@@ -16,8 +16,8 @@ from qualcheck.io.instructions import TextLists
 from qualcheck.io.stored import Stored
 from qualcheck.types import AnyArray, IntArray
 
-BUFFER = 1 << 18  # bytes of the file held by the reader of one column
-BLOCK = 1 << 20  # bytes of one column read at a time: Arrow holds several times as much
+BUFFER = 1 << 17  # bytes of the file held by the reader of one column
+BLOCK = 1 << 18  # bytes of one column read at a time: Arrow holds several times as much
 TEXT_ROWS = 1_024  # rows of text read at a time
 
 
@@ -104,7 +104,7 @@ class StoredBytes(Stored):
 
     @property
     def step(self) -> int:
-        return max(BLOCK // max(self.rollout_bytes, 1), 1)
+        return max(BLOCK // max(self.rollout_bytes, 1), 8)
 
     def read(self, begin: int, end: int) -> AnyArray:
         parts = [self._numbers(part) for part in self._cursor.read(begin, end)]
