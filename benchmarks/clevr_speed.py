@@ -25,11 +25,11 @@ import mujoco.rollout
 import numpy as np
 
 import qualcheck
+from qualcheck.cores import cores
 from qualcheck.envs.clevr import Clevr
 from qualcheck.envs.clevr.dynamics import make_model, state_of
 from qualcheck.envs.clevr.layout import CARRIED, DIRECTIONS, xy
 from qualcheck.envs.clevr.record import record
-from qualcheck.envs.running_mujoco import cores
 from qualcheck.types import Rollouts
 
 SUBSTEPS = 40

@@ -25,9 +25,9 @@ import mujoco.rollout
 import numpy as np
 
 import qualcheck
+from qualcheck.cores import cores
 from qualcheck.envs.halfcheetah.dynamics import model_path
 from qualcheck.envs.halfcheetah.record import record
-from qualcheck.envs.running_mujoco import cores
 
 STEPS = 200
 

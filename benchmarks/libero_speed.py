@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 
 import qualcheck
+from qualcheck.cores import cores
 from qualcheck.envs.libero import Libero, simulator
 from qualcheck.envs.libero.layout import CARRIED, GROUPS, HIDDEN_SIZE
-from qualcheck.envs.running_mujoco import cores
 from qualcheck.io import CanonicalWriter, open_source
 from qualcheck.types import Rollouts
 

@@ -28,6 +28,7 @@ import mujoco
 import numpy as np
 
 from qualcheck.contract_subject import pieces
+from qualcheck.cores import cores
 from qualcheck.cut import cut
 from qualcheck.envs.metaworld import MetaWorld
 from qualcheck.envs.metaworld.arm import UPRIGHT_MOCAP
@@ -36,7 +37,7 @@ from qualcheck.envs.metaworld.layout import SUBSTEPS, TASKS
 from qualcheck.envs.metaworld.record import record
 from qualcheck.envs.metaworld.stock import stock_env
 from qualcheck.envs.metaworld.tasks import tasks_of
-from qualcheck.envs.running_mujoco import cores, quiet
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.io import open_source
 from qualcheck.types import Rollouts
 

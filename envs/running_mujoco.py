@@ -1,8 +1,7 @@
-"""What every environment that runs MuJoCo in its own process needs: no log file, and the number of cores."""
+"""What every environment that runs MuJoCo in its own process needs: no log file."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -40,8 +39,3 @@ def quiet() -> Iterator[None]:
 
 def _ignore(_message: str) -> None:
     """What a warning meant is read off the simulated time, row by row."""
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from qualcheck.making import make_env
     from qualcheck.pipeline import score
     from qualcheck.reporting import report
+    from qualcheck.validating import validate
 
 __all__ = [
     "__version__",
@@ -42,6 +43,7 @@ __all__ = [
     "make_env",
     "report",
     "score",
+    "validate",
 ]
 
 _VERBS = {
@@ -54,6 +56,7 @@ _VERBS = {
     "collect": ("qualcheck.collecting", "collect"),
     "make_env": ("qualcheck.making", "make_env"),
     "evaluate": ("qualcheck.evaluating", "evaluate"),
+    "validate": ("qualcheck.validating", "validate"),
 }
 
 

@@ -7,13 +7,13 @@ gives an `Episodes`; for the others `OneByOne` steps single environments in thre
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 
@@ -72,7 +72,7 @@ class OneByOne:
         self._make, self._after = make, after
         self._made: list[Any] = []
         self._live: list[Any] = []
-        self._pool = ThreadPoolExecutor(_cores())
+        self._pool = ThreadPoolExecutor(cores())
 
     def reset(self, seeds: Sequence[int]) -> Begun:
         while len(self._made) < len(seeds):
@@ -97,7 +97,3 @@ class OneByOne:
             env.close()
         if self._after is not None:
             self._after()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,10 @@ class SimulatorDisagreement(QualcheckError):
     """The fast kernel and the real simulator gave different rows for one transition."""
 
 
+class WorkerLost(QualcheckError):
+    """A worker process died again and again on the same rollouts."""
+
+
 class UsageError(QualcheckError):
     """A call that asks for something contradictory or unknown."""
 

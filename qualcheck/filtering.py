@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qualcheck import __version__
+from qualcheck.auditing import audit as side_effects_of
 from qualcheck.cut import cut
 from qualcheck.errors import DataError, UsageError
 from qualcheck.filters.columns import SAID, score_columns
@@ -21,6 +22,7 @@ from qualcheck.filters.decide import MODES, Decision, Mode, decide
 from qualcheck.filters.pieces import Pieces
 from qualcheck.filters.quantile import Cutoff
 from qualcheck.filters.reasons import LABELS
+from qualcheck.filters.side_effects import lines as side_effect_lines
 from qualcheck.filters.summary import summary, summary_lines
 from qualcheck.filters.threshold import Limits
 from qualcheck.inputs import FAMILY_KEY, STORAGE_KEY
@@ -36,7 +38,7 @@ from qualcheck.table import Run
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 BATCH = 65_536  # transitions
-BESIDE = (".filter.json", ".decisions.parquet", ".codes.npy")  # what may stand beside an output
+BESIDE = (".filter.json", ".audit.json", ".decisions.parquet", ".codes.npy")  # what may stand beside an output
 SCHEMA = 1
 
 
@@ -90,6 +92,7 @@ def filter_run(
     *,
     input_path: str | Path | None = None,
     trust_pickle: bool = False,
+    audit: bool = False,
     **options: Any,
 ) -> FilterResult:
     """Keep what passes of a scored run, and write it as `out`.
@@ -103,6 +106,7 @@ def filter_run(
         out: file to create: canonical Parquet, or with `like_input` the layout of the input.
         input_path: where an input lies now, if it moved; in a run over several inputs, also the only one to keep from.
         trust_pickle: load pickles with numpy's own loader.
+        audit: also say what the filtering does to tasks, lengths and visited states, in `out`.audit.json.
         options: fields of `FilterOptions`.
 
     Raises:
@@ -117,6 +121,12 @@ def filter_run(
     chosen = FilterOptions(**options)
     opened = Run.open(run)
     results = opened.manifest["results"]
+    seen = results.get("sample")
+    if seen and (seen["rollouts"] < seen["of"] or seen["looks"] > 1):
+        raise UsageError(
+            f"{run}: a sample, {seen['rollouts']} of {seen['of']} rollouts. A filter needs a verdict on each rollout, "
+            "in the order of the file: score it without --sample and --target-width."
+        )
     adapter = load(results["env"])
     adapter.close()
     chosen.check(adapter.spec.exact)
@@ -138,6 +148,11 @@ def filter_run(
     decision = _decide((rollouts, transitions, offsets), selected, sources, chosen, spec.exact)
     report = _report(opened, inputs, chosen, decision, rollouts["gc_replayed"])
     hidden = _hidden(opened, decision.pieces, offsets)
+    effects = None
+    if audit:
+        candidate = np.logical_or.reduce([_inside(rollouts["rollout"], entry) for entry in selected])
+        effects = side_effects_of(opened, sources, [entry.first for entry in selected], decision, candidate, offsets)
+        report["side_effects"] = effects
     with staged_files(out) as stage:
         data = stage / out.name
         tag = _tag(chosen, decision.cutoffs, sources)
@@ -154,9 +169,13 @@ def filter_run(
         else:
             _write_canonical(data, spec, selected, sources, (decision.pieces, hidden), rollouts, tag)
         report["output"] = {"name": out.name, "sha256": sha256(data), "format": _format(chosen, sources)}
+        if effects is not None:
+            (stage / f"{out.name}.audit.json").write_text(dump(effects), encoding="utf-8")
         (stage / f"{out.name}.filter.json").write_text(dump(report), encoding="utf-8")
         _write_decisions(stage / f"{out.name}.decisions.parquet", rollouts["rollout"], decision, offsets)
     lines = [f"{out}: written as {_format(chosen, sources)}", *summary_lines(report, decision)]
+    if effects is not None:
+        lines += side_effect_lines(effects)
     if chosen.mode == "rollouts" and chosen == FilterOptions(mode="rollouts", like_input=chosen.like_input):
         lines.append("no threshold was given: only coverage was asked for; see qualcheck filter --help")
     if not report["pieces"]:

@@ -117,7 +117,6 @@ def open_inputs(
                 generator=options.generator,
                 start=options.start,
                 longest=source.longest,
-                reading=None,
                 grade=grade,
                 scale=scale,
                 restarts=Restarts(options.restarts, storage, options.seed),

@@ -56,18 +56,15 @@ def inspect(run: str | Path, rollout: int, step: int | None = None, *, trust_pic
 def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
     """The recorded and the simulated rows of one transition."""
     results = run.manifest["results"]
-    first = 0
-    for entry in results["inputs"]:
-        if rollout < first + entry["n_rollouts"]:
-            break
-        first += entry["n_rollouts"]
+    number, place = _place(results, rollout)
+    entry = results["inputs"][number]
     adapter = load(results["env"])
     try:
         source = reopen(entry, run.manifest, adapter, place_of(entry, run.manifest), 0, trust_pickle)
         adapter = adapter.with_layout(source.spec.obs_size)
         if results.get("family"):
             adapter = adapter.with_family(results["family"])
-        batch, local = _find(source.batches(), rollout - first)
+        batch, local = _find(source.batches(), place)
         rollouts = cut(batch, np.array([local]), np.array([0]), batch.length[local : local + 1])
         started = run.rollouts(["start"])["start"][rollout].as_py() == "reset"
         given = results["parameters"].get("task")
@@ -89,6 +86,21 @@ def _rows(run: Run, rollout: int, step: int, trust_pickle: bool) -> StepRows:
         )
     finally:
         adapter.close()
+
+
+def _place(results: dict[str, Any], rollout: int) -> tuple[int, int]:
+    """The input that a rollout of a run comes from, and its place there."""
+    if results.get("sample"):
+        for look in results["sample"]["order"]:
+            for number, places in enumerate(look):
+                if rollout < len(places):
+                    return number, places[rollout]
+                rollout -= len(places)
+    for number, entry in enumerate(results["inputs"]):
+        if rollout < entry["n_rollouts"]:
+            return number, rollout
+        rollout -= entry["n_rollouts"]
+    raise DataError("the tables hold more rollouts than the inputs. Score them again.")
 
 
 def _units(spec: EnvSpec) -> list[str]:

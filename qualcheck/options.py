@@ -29,6 +29,8 @@ class ScoreOptions:
     restarts: int = 8  # replays in a chaotic environment that end near a threshold
     floors: int | None = None  # starts to measure floors on; None: the shipped table
     recheck: int = 1_000  # transitions stepped in the real simulator as well
+    sample: int | None = None  # whole rollouts to score; None: all of them
+    target_width: float | None = None  # of the intervals of the headline rates, at which scoring stops
     seed: int = 0
     trust_pickle: bool = False
     strict: bool = False
@@ -45,9 +47,16 @@ class ScoreOptions:
             ("seed", self.seed, 0),
             ("restarts", self.restarts, 0),
             ("floors", self.floors, 1),
+            ("sample", self.sample, 1),
         ):
             if number is not None and (not isinstance(number, int) or number < least):
                 raise UsageError(f"--{name} {number}; it is a whole number from {least}.")
+        if self.target_width is not None and not 0 < self.target_width < 1:
+            raise UsageError(f"--target-width {self.target_width}; it is a width between 0 and 1.")
+        if self.sample is not None and self.target_width is not None:
+            raise UsageError(
+                "--sample and --target-width exclude each other: so many rollouts, or as many as it takes."
+            )
 
 
 def read_options(given: dict[str, Any]) -> ScoreOptions:

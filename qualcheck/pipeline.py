@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,16 @@ from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
-from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError
+from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError, WorkerLost
 from qualcheck.inputs import Inputs, open_inputs
 from qualcheck.io import ArraySource, Source, source_from_arrays
+from qualcheck.journal import Journal
 from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
 from qualcheck.registry import load
-from qualcheck.scorepass import PassResult, Progress, Referee, relabel, run_pass
-from qualcheck.scoring import Labels
+from qualcheck.sampling import Plan, finding, narrow_enough, plan
+from qualcheck.scorepass import PassResult, Progress, Referee, batch_size, run_pass
 from qualcheck.table import HIDDEN_FILE, Run
 from qualcheck.tolerance import CONFORMAL
 
@@ -47,6 +48,8 @@ def score(
     out: str | Path | None = None,
     reference: str | Path | Sequence[str | Path] = (),
     progress: Callable[[str, int], Progress] | None = None,
+    workers: int = 1,
+    resume: bool = False,
     **options: Any,
 ) -> Run:
     """Replay and check every transition of the inputs, and write the run folder `out`.
@@ -59,6 +62,9 @@ def score(
         out: folder to create. It appears only when the run is complete. None: a folder that goes when Python ends.
         reference: files of real rollouts, scored beside as the control.
         progress: called with a title and a total, gives a function to advance by transitions.
+        workers: processes that check, each with a simulator of its own; 1: threads of this process. The results do
+            not depend on it.
+        resume: go on with what a run of the same inputs and options left when it was stopped.
         options: fields of `ScoreOptions`; with arrays also rollout (M,) ids (without them every row is a rollout of
             its own), rewards, terminals and truncated (M,), and instruction; see `qualcheck.io.source_from_arrays`.
 
@@ -70,13 +76,17 @@ def score(
         UsageError: options contradict each other, or `out` exists.
         NothingVerified: every verdict is unverifiable. The run folder is written all the same.
         SimulatorDisagreement: the fast engine differs from the simulator; nothing is written.
+        WorkerLost: a worker process died again and again.
     """
     started = time.time()
+    if not isinstance(workers, int) or workers < 1:
+        raise UsageError(f"--workers {workers}; it is a whole number from 1.")
     more = {name: options.pop(name) for name in ARRAY_OPTIONS if name in options}
     chosen = read_options(options)
     inputs, env, out = _arguments(inputs, env, out)
     real = [Path(reference)] if isinstance(reference, (str, Path)) else [Path(path) for path in reference]
     adapter = load(env)
+    how = How(_place(out), workers, resume, progress)
     try:
         given = _given(inputs, adapter, more)
         paths = [source for source in given if isinstance(source, Path)]
@@ -85,17 +95,38 @@ def score(
                 raise DataError(f"{path}: no such file. Check the path.")
             if path.is_dir():
                 raise DataError(f"{path}: a folder; expected files of rollouts.")
-        out = _place(out)
+        out = how.out
         refuse_overlap(out, [*paths, *real])
         with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher:
-            manifest = _write(adapter, given, real, out, folder, chosen, hasher, progress)
+            manifest = _write(adapter, given, real, folder, chosen, hasher, how)
             manifest["run"] |= _circumstances(started)
             (folder / "manifest.json").write_text(dump(manifest), encoding="utf-8")
+        how.forget()
+    except QualcheckError as error:
+        if not isinstance(error, WorkerLost):  # the same would come out again
+            how.forget()
+        raise
     finally:
         adapter.close()
     run = Run.open(out)
     _verdict(run, chosen)
     return run
+
+
+@dataclass(frozen=True)
+class How:
+    """What a run does that its results do not depend on."""
+
+    out: Path
+    workers: int = 1
+    resume: bool = False
+    progress: Callable[[str, int], Progress] | None = None
+    journals: list[Journal] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Remove the pieces, which nobody can go on with."""
+        for journal in self.journals:
+            journal.remove()
 
 
 def _arguments(
@@ -139,11 +170,10 @@ def _write(
     adapter: EnvAdapter,
     given: list[Source | Path],
     real: list[Path],
-    out: Path,
     folder: Path,
     options: ScoreOptions,
     hasher: ThreadPoolExecutor,
-    progress: Callable[[str, int], Progress] | None,
+    how: How,
 ) -> dict[str, Any]:
     """Score inputs and references into a folder; the manifest comes back for the caller to write last."""
     before = {path: _stamp(path) for path in given if isinstance(path, Path)}
@@ -154,12 +184,17 @@ def _write(
         beside = open_inputs(adapter, real, options, level="real", family=inputs.adapter.family)
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
     partners = {source.path: list(getattr(source, "files", ())[1:]) for source in sources}
-    refuse_overlap(out, [path for others in partners.values() for path in others])
-    result, labels = _score_all(inputs, folder, options, progress)
+    refuse_overlap(how.out, [path for others in partners.values() for path in others])
+    budget = None
+    if options.sample is not None or options.target_width is not None:
+        budget = plan(inputs.adapter, inputs.sources, inputs.labels, options.sample, options.seed)
+    result = _score_all(inputs, folder, options, how, before, budget)
+    sample = None if budget is None else budget.done(result.looks)
     control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
     if beside is not None:
         (folder / "reference").mkdir()
-        _score_all(beside, folder / "reference", options, None)
+        silent = replace(how, progress=None)
+        _score_all(beside, folder / "reference", options, silent, {path: _stamp(path) for path in real})
         beside.adapter.close()
         control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
     for path, stamp in before.items():
@@ -191,12 +226,12 @@ def _write(
                 "last_action": source.last_action,
                 "n_rollouts": source.n_rollouts,
                 "n_transitions": source.n_transitions,
-                "reward_reading": label.reading,
+                "reward_reading": reading,
                 "columns": source.spec.obs_size,
                 "storage": label.restarts.storage,
                 "tolerance": label.scale.label if label.scale else None,
             }
-            for source, label in zip(sources, labels, strict=True)
+            for source, label, reading in zip(sources, labels, result.preferred, strict=True)
         ],
         "counts": {
             "rollouts": sum(tally.rollouts for tally in result.tallies),
@@ -210,7 +245,8 @@ def _write(
         "rules": dict(sorted(total["rules"].items())),
         "soft_rules": dict(sorted(total["soft"].items())),
         "flags": result.flags,
-        "findings": _findings(inputs, labels, result),
+        "sample": sample,
+        "findings": [*finding(sample), *_findings(inputs, result)],
         "referee": {
             "checked": result.referee.checked,
             "agreed": result.referee.agreed,
@@ -227,25 +263,59 @@ def _write(
             if (folder / name).exists()
         },
     }
-    return {"schema": SCHEMA, "results": results, "run": {"simulator_steps": result.steps}}
+    return {
+        "schema": SCHEMA,
+        "results": results,
+        "run": {
+            "simulator_steps": result.steps,
+            "workers": how.workers,
+            "pieces_reused": sum(j.reused for j in how.journals),
+        },
+    }
 
 
 def _score_all(
-    inputs: Inputs, folder: Path, options: ScoreOptions, progress: Callable[[str, int], Progress] | None
-) -> tuple[PassResult, list[Labels]]:
-    """One pass, or two where another reading of the reward turns out to fit an input better."""
+    inputs: Inputs,
+    folder: Path,
+    options: ScoreOptions,
+    how: How,
+    stamps: dict[Path, tuple[int, int]],
+    budget: Plan | None = None,
+) -> PassResult:
+    looks = None if budget is None else budget.looks
+    planned = [sum(source.n_transitions for source in look) for look in looks or [inputs.sources]]
+    advance = how.progress("scoring", sum(planned)) if how.progress else None
+    referee = Referee.draw(planned[0], options.recheck, options.seed)
+    journal = None
+    if len(stamps) == len(inputs.sources):  # arrays are gone with the process that has them
+        journal = Journal(how.out, _plan(inputs, options, stamps), how.resume)
+        how.journals.append(journal)
+    return run_pass(
+        inputs.adapter,
+        inputs.sources,
+        inputs.labels,
+        folder,
+        referee,
+        advance,
+        how.workers,
+        journal,
+        looks,
+        None if budget is None or options.target_width is None else narrow_enough(budget.level, options.target_width),
+    )
 
-    def one_pass(labels: list[Labels]) -> PassResult:
-        advance = progress("scoring", inputs.transitions) if progress else None
-        referee = Referee.draw(inputs.transitions, options.recheck, options.seed)
-        return run_pass(inputs.adapter, inputs.sources, labels, folder, referee, advance)
 
-    result = one_pass(inputs.labels)
-    used = [next(iter(tally.reward_wrong), None) for tally in result.tallies]
-    labels = relabel(inputs.labels, result.preferred)
-    if used != result.preferred:
-        result = one_pass(labels)
-    return result, labels
+def _plan(inputs: Inputs, options: ScoreOptions, stamps: dict[Path, tuple[int, int]]) -> dict[str, Any]:
+    """Everything that the verdicts of a run depend on."""
+    spec = inputs.adapter.spec
+    return {
+        "inputs": [[str(path.resolve()), *stamp] for path, stamp in stamps.items()],
+        "last_action": [source.last_action for source in inputs.sources],
+        "options": asdict(options),
+        "env": [spec.id, spec.version, spec.obs_size, batch_size(inputs.adapter), inputs.adapter.family],
+        "labels": [[label.source, label.level, str(label.grade), label.restarts.storage] for label in inputs.labels],
+        "calibration": inputs.calibration.digest if inputs.calibration else None,
+        "versions": [DEFINITIONS, SCHEMA, __version__, _versions(SIMULATORS)],
+    }
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -264,12 +334,13 @@ def _total(result: PassResult) -> dict[str, Any]:
     return total
 
 
-def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[str]:
+def _findings(inputs: Inputs, result: PassResult) -> list[str]:
     """What the user should know of the files, one line each."""
     lines = [*inputs.adapter.findings, *inputs.findings]
     if result.replaced:
-        lines.append(f"--level {labels[0].level} replaces the level of the file: {', '.join(result.replaced)}")
-    for source, label, tally in zip(inputs.sources, labels, result.tallies, strict=True):
+        lines.append(f"--level {inputs.labels[0].level} replaces the level of the file: {', '.join(result.replaced)}")
+    rewards = zip(result.preferred, result.reward_wrong, strict=True)
+    for source, label, tally, reward in zip(inputs.sources, inputs.labels, result.tallies, rewards, strict=True):
         found = list(source.findings)
         if not inputs.adapter.spec.exact:
             found.append(f"storage: {label.restarts.storage}")
@@ -277,8 +348,9 @@ def _findings(inputs: Inputs, labels: list[Labels], result: PassResult) -> list[
                 found.append("no calibration for this storage; correctness is not verifiable")
             elif label.scale.label != CONFORMAL:
                 found.append(f"strict tolerance: {label.scale.label}")
-        if len(set(tally.reward_wrong.values())) > 1:
-            found.append(f"rewards follow the {label.reading} reading of the tasks")
+        reading, wrong = reward
+        if len(set(wrong.values())) > 1:
+            found.append(f"rewards follow the {reading} reading of the tasks")
         texts = {rule.id: rule.text for rule in inputs.adapter.rules}
         for rule, count in sorted(tally.soft.items()):
             found.append(f"{100 * count / max(tally.transitions, 1):.1f} % of transitions break {rule}: {texts[rule]}")

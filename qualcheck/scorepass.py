@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,18 @@ import numpy as np
 import pyarrow as pa
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.checks.flags import as_lists
+from qualcheck.engines import Done, Engine, Job, open_engine
+from qualcheck.engines.job import Rechecked
 from qualcheck.errors import SimulatorDisagreement
 from qualcheck.io import Source
 from qualcheck.io.columns import vectors
-from qualcheck.registry import again
-from qualcheck.scoring import Labels, Placer, Scored, Tally, of_task, score_batch
+from qualcheck.journal import Journal
+from qualcheck.readings import RewardLog, rewrite
+from qualcheck.rollout_table import RolloutTable
+from qualcheck.scoring import Labels, Placer, Tally, of_task
 from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
-from qualcheck.types import AnyArray, BoolArray, IntArray, Placement, Rollouts
+from qualcheck.types import IntArray
 
-AGREEMENT = 1e-6  # of max(1, |value|): one step of one simulator, called in two ways
 Progress = Callable[[int], None]
 
 
@@ -45,34 +46,22 @@ class Referee:
         size = min(sample, transitions)
         return cls(np.sort(rng.choice(transitions, size, replace=False)) if size else np.zeros(0, np.int64), seed)
 
-    def check(self, adapter: EnvAdapter, rollouts: Rollouts, scored: Scored, first: int, place: str) -> None:
-        """Compare the sampled transitions of one batch.
+    def within(self, first: int, count: int) -> IntArray:
+        """The sampled ones of `count` transitions from `first` on, counted from there."""
+        low, high = np.searchsorted(self.at, [first, first + count])
+        return self.at[low:high] - first
+
+    def add(self, found: Rechecked) -> None:
+        """Count what came out for one batch.
 
         Raises:
-            SimulatorDisagreement: the kernel and the simulator differ on one.
+            SimulatorDisagreement: the kernel and the simulator differ on a transition.
         """
-        low, high = np.searchsorted(self.at, [first, first + rollouts.n_transitions])
-        at = self.at[low:high] - first
-        if not len(at):
-            return
-        expected, code = scored.candidate[at], scored.replay_code[at]
-        hidden = None if scored.hidden is None else scored.hidden[at]
-        actual, refused = adapter.referee(rollouts.start_obs[at], rollouts.action[at], self.seed, hidden)
-        slack = 0 if adapter.spec.exact else AGREEMENT * np.maximum(1, np.abs(actual))
-        with np.errstate(invalid="ignore"):
-            equal = (np.abs(expected.astype(np.float64) - actual) <= slack).all(axis=1)
-        same = np.where((code > 0) | (refused > 0), (code > 0) == (refused > 0), equal)
-        self.checked += len(at)
-        self.agreed += int(same.sum())
-        self.refused_by_both += int(((code > 0) & (refused > 0)).sum())
-        if not same.all():
-            bad = at[np.argmin(same)]
-            number = rollouts.source_rollout[rollouts.rollout[bad]]
-            raise SimulatorDisagreement(
-                f"{place}: rollout {number} step {rollouts.step[bad]}: the fast engine and the simulator disagree. "
-                f"No verdict of this run can be trusted; nothing was written. Please report it with the row "
-                f"{rollouts.start_obs[bad].tolist()} and action {rollouts.action[bad]}."
-            )
+        self.checked += found.checked
+        self.agreed += found.agreed
+        self.refused_by_both += found.refused_by_both
+        if found.complaint:
+            raise SimulatorDisagreement(found.complaint)
 
 
 @dataclass
@@ -85,6 +74,8 @@ class PassResult:
     clusters: int
     steps: int  # simulator steps executed
     replaced: list[str]  # levels that the files name and the user's level replaces
+    reward_wrong: list[dict[str, int]] = field(default_factory=list)  # per input, reading -> rewards that are off
+    looks: int = 1  # parts that were scored
 
 
 class _Background:
@@ -123,178 +114,183 @@ def run_pass(
     folder: Path,
     referee: Referee,
     progress: Progress | None = None,
+    workers: int = 1,
+    journal: Journal | None = None,
+    looks: Sequence[Sequence[Source]] | None = None,
+    enough: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None,
 ) -> PassResult:
-    """Score every source into `folder`/transitions.parquet and rollouts.parquet."""
-    placer = Placer(adapter)
+    """Score every source into `folder`/transitions.parquet and rollouts.parquet.
+
+    Args:
+        adapter: the environment, in the layout and family of the sources.
+        sources: opened inputs.
+        labels: what is said of each.
+        folder: of the unfinished run.
+        referee: which transitions the real simulator steps too.
+        progress: called with the number of transitions that are done.
+        workers: processes; 1: threads of this one.
+        journal: keeps finished pieces, and gives those of an earlier run.
+        looks: the sources in parts that are scored one after the other; None: at once.
+        enough: asked after each look, with the rollout columns so far, whether the rest can be left out.
+
+    Raises:
+        SimulatorDisagreement: the kernel and the simulator differ on one of the referee's transitions.
+        WorkerLost: a worker process died again and again.
+    """
     tallies = [Tally() for _ in sources]
-    seen = _Seen()
-    flags: Counter[str] = Counter()
-    rollouts_done = transitions_done = 0
+    rewards = [RewardLog(folder, number) for number in range(len(sources))]
+    parts: list[dict[str, Any]] = []  # the rollout columns so far, where `enough` asks for them
+    table = RolloutTable(folder)
+    rollouts_done = steps = 0
     units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
     hidden = adapter.spec.hidden
     metadata = {"qualcheck.schema": "1", "qualcheck.env": adapter.spec.id, **{f"unit.{k}": v for k, v in units.items()}}
+    order = [*TRANSITION_COLUMNS, *(f"err_{block.name}" for block in adapter.spec.blocks)]
     tasks: set[str] = set()
     replaced: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
-    table = TableWriter(folder / "rollouts.parquet", metadata)
     beside = TableWriter(folder / HIDDEN_FILE, {"qualcheck.hidden": " ".join(hidden)}) if hidden else None
-    background, workers = _Background(), _Workers(adapter)
+    background, engine = _Background(), open_engine(adapter, workers)
+    placer, taken, jobs_done, rows_done = Placer(adapter), 0, 0, 0
+
+    def every() -> Iterator[tuple[Job, Done]]:
+        nonlocal taken
+        for look in [sources] if looks is None else looks:
+            jobs = _jobs(adapter, look, labels, referee, placer, jobs_done, rows_done)
+            yield from _in_order(engine, jobs, journal)
+            taken += 1
+            if enough is not None and enough(parts):
+                return
+
     try:
-        for source, label, tally in zip(sources, labels, tallies, strict=True):
-            for rollouts, scored in workers.run(source, placer, label):
-                if label.level is not None and rollouts.level is not None:
-                    replaced.update(set(rollouts.level) - {label.level, ""})
-                tally.add(scored.tally)
-                referee.check(adapter, rollouts, scored, transitions_done, label.source)
-                columns = scored.transitions
-                columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
-                scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
-                background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
-                if beside is not None and scored.hidden is not None:
-                    state = {"hidden": vectors(scored.hidden)}
-                    background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
-                found = scored.flags
-                duplicate = seen.add(scored.fingerprint, scored.rollouts["cluster"]) & (rollouts.length > 0)
-                if duplicate.any():
-                    found = {**found, "duplicate": duplicate}
-                flags.update({name: int(values.sum()) for name, values in found.items()})
-                rows = scored.rollouts
-                background.put(lambda rows=rows, found=found: table.append(_with_flags(rows, found)))  # type: ignore[misc]
-                rollouts_done += rollouts.n_rollouts
-                transitions_done += rollouts.n_transitions
-                tasks.update(scored.tasks)
-                if progress is not None:
-                    progress(rollouts.n_transitions)
+        for job, done in every():
+            scored, rollouts, label = done.scored, job.rollouts, job.label
+            if label.level is not None and rollouts.level is not None:
+                replaced.update(set(rollouts.level) - {label.level, ""})
+            tallies[job.source].add(scored.tally)
+            referee.add(done.rechecked)
+            steps += done.steps
+            columns = scored.transitions
+            columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
+            size = rollouts.n_transitions, rollouts.n_rollouts
+            columns["reward_error"] = rewards[job.source].append(scored.readings, (rows_done, rollouts_done), size)
+            columns = {name: columns[name] for name in order}
+            scored.rollouts["rollout"] = scored.rollouts["rollout"] + np.int32(rollouts_done)
+            background.put(lambda columns=columns: writer.append(columns))  # type: ignore[misc]
+            if beside is not None and scored.hidden is not None:
+                state = {"hidden": vectors(scored.hidden)}
+                background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
+            rows = scored.rollouts
+            table.note(rows, scored.flags, scored.fingerprint)
+            background.put(lambda rows=rows: table.append(rows))  # type: ignore[misc]
+            if enough is not None:
+                parts.append(rows)
+            rollouts_done += rollouts.n_rollouts
+            rows_done += rollouts.n_transitions
+            jobs_done += 1
+            tasks.update(scored.tasks)
+            if progress is not None:
+                progress(rollouts.n_transitions)
     finally:
-        workers.close()
+        engine.close()
         background.close()
-    if not tallies or not any(tally.rollouts for tally in tallies):
-        steps, rows = _empty_columns(adapter)
-        writer.append(steps)
-        table.append(_with_flags(rows, {}))
+    if not jobs_done:
+        empty = _empty_columns(adapter)
+        writer.append(empty[0])
+        table.note(empty[1], {}, np.zeros(0, np.uint64))
+        table.append(empty[1])
     writer.close()
-    table.close()
     if beside is not None:
         beside.close()
+    _settle_rewards(folder / "transitions.parquet", rewards, metadata)
+    for tally, log in zip(tallies, rewards, strict=True):
+        if log.counts is not None:
+            tally.verified["reward"], tally.passed["reward"] = log.counts
+    agree, shifted = np.full(rollouts_done, np.nan, np.float32), np.zeros(rollouts_done, bool)
+    for log in rewards:
+        log.fill(agree, shifted)
+    agreement = {"reward_consistency": agree}
+    flags = table.write(folder / "rollouts.parquet", {"reward_shift": shifted}, agreement, metadata)
     return PassResult(
         tallies,
-        [_preferred(tally) for tally in tallies],
+        [log.preferred for log in rewards],
         referee,
         tasks,
-        dict(sorted(flags.items())),
-        seen.clusters,
-        workers.steps,
+        flags,
+        table.clusters,
+        steps,
         sorted(replaced),
+        [dict(log.wrong) for log in rewards],
+        taken,
     )
 
 
-class _Seen:
-    """Fingerprints and clusters of the rollouts so far: sixteen bytes a rollout, sorted, merged as they double."""
-
-    def __init__(self) -> None:
-        self._sorted: list[AnyArray] = []  # fingerprints, each array sorted and shorter than the one before
-        self._clusters: list[AnyArray] = []
-
-    def add(self, prints: AnyArray, clusters: AnyArray) -> BoolArray:
-        """Which of these rollouts are equal to an earlier one, (n,)."""
-        _merge(self._clusters, np.unique(clusters))
-        distinct, first = np.unique(prints, return_index=True)
-        repeated = np.ones(len(prints), bool)
-        repeated[first] = False
-        for known in self._sorted:
-            place = np.minimum(np.searchsorted(known, prints), len(known) - 1)
-            repeated |= known[place] == prints
-        _merge(self._sorted, distinct)
-        return repeated
-
-    @property
-    def clusters(self) -> int:
-        """Distinct clusters so far."""
-        return len(np.unique(np.concatenate(self._clusters))) if self._clusters else 0
+def batch_size(adapter: EnvAdapter) -> int:
+    """Transitions of a job; what they come to does not depend on it."""
+    return adapter.spec.batch_transitions
 
 
-def _merge(runs: list[AnyArray], more: AnyArray) -> None:
-    """Add sorted distinct values, so that the arrays stay few: each is at least twice as long as the next."""
-    while runs and len(runs[-1]) < 2 * len(more):
-        more = np.union1d(runs.pop(), more)
-    if len(more):
-        runs.append(more)
+def _jobs(
+    adapter: EnvAdapter,
+    sources: Sequence[Source],
+    labels: Sequence[Labels],
+    referee: Referee,
+    placer: Placer,
+    number: int = 0,
+    transitions: int = 0,
+) -> Iterator[Job]:
+    """The batches of all inputs in order; the first has a number and comes after so many transitions."""
+    for at, (source, label) in enumerate(zip(sources, labels, strict=True)):
+        for batch in source.batches(batch_size(adapter)):
+            rollouts = of_task(batch, label.task.task if label.task else None)
+            placements, which = placer.place(rollouts, label.task)
+            recheck = referee.within(transitions, rollouts.n_transitions)
+            yield Job(number, at, rollouts, placements, which, label, recheck, referee.seed)
+            number += 1
+            transitions += rollouts.n_transitions
 
 
-class _Workers:
-    """Checks several batches at once, each with an adapter of its own, and gives the scores back in order."""
+def _in_order(engine: Engine, jobs: Iterable[Job], journal: Journal | None) -> Iterator[tuple[Job, Done]]:
+    """The results of the jobs in their order, those that the journal has taken from there."""
+    waiting: deque[tuple[Job, Future[Done]]] = deque()
 
-    def __init__(self, adapter: EnvAdapter) -> None:
-        self._first = adapter
-        self._before = adapter.steps_executed
-        self._size = adapter.spec.batch_transitions
-        self._count = min(adapter.spec.batches_at_once, os.cpu_count() or 1)
-        others = [again(adapter) for _ in range(self._count - 1)]
-        self._adapters = [adapter, *others]
-        self._spare: queue.SimpleQueue[EnvAdapter] = queue.SimpleQueue()
-        for each in self._adapters:
-            self._spare.put(each)
-        self._pool = ThreadPoolExecutor(self._count)
-        self._executed: int | None = None
+    def first() -> tuple[Job, Done]:
+        job, future = waiting.popleft()
+        done = future.result()
+        if journal is not None:
+            journal.save(job, done)
+        return job, done
 
-    @property
-    def steps(self) -> int:
-        """Simulator steps executed so far, also after closing."""
-        if self._executed is not None:
-            return self._executed
-        return sum(adapter.steps_executed for adapter in self._adapters) - self._before
-
-    def run(self, source: Source, placer: Placer, label: Labels) -> Iterator[tuple[Rollouts, Scored]]:
-        waiting: deque[tuple[Rollouts, Future[Scored]]] = deque()
-        for rollouts in source.batches(self._size):
-            rollouts = of_task(rollouts, label.task.task if label.task else None)
-            placed = placer.place(rollouts, label.task)
-            waiting.append((rollouts, self._pool.submit(self._score, rollouts, *placed, label)))
-            if len(waiting) > self._count:
-                first, score = waiting.popleft()
-                yield first, score.result()
-        for first, score in waiting:
-            yield first, score.result()
-
-    def _score(self, rollouts: Rollouts, placements: list[Placement], which: IntArray, label: Labels) -> Scored:
-        adapter = self._spare.get()
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # of numbers that the checks find wanting
-                return score_batch(adapter, rollouts, placements, which, label)
-        finally:
-            self._spare.put(adapter)
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        self._executed = self.steps
-        for adapter in self._adapters:
-            if adapter is not self._first:
-                adapter.close()
+    for job in jobs:
+        known = journal.load(job) if journal is not None else None
+        waiting.append((job, engine.submit(job) if known is None else _finished(known)))
+        if len(waiting) > engine.ahead:
+            yield first()
+    while waiting:
+        yield first()
 
 
-def _preferred(tally: Tally) -> str | None:
-    """The reading with the fewest wrong rewards; the first of equals."""
-    return min(tally.reward_wrong, key=lambda name: tally.reward_wrong[name]) if tally.reward_wrong else None
+def _finished(done: Done) -> Future[Done]:
+    future: Future[Done] = Future()
+    future.set_result(done)
+    return future
 
 
-def _with_flags(part: Mapping[str, Any], flags: Mapping[str, BoolArray]) -> pa.Table:
-    """The columns of some rollouts as the file has them."""
-    table = pa.table(dict(part)).cast(_schema(part))
-    lists = pa.array(as_lists(dict(flags), table.num_rows), pa.list_(pa.string()))
-    return table.append_column("flags", lists).select(list(ROLLOUT_COLUMNS))
-
-
-def _schema(part: Mapping[str, Any]) -> pa.Schema:
-    return pa.schema([(name, ROLLOUT_COLUMNS[name]) for name in part])
+def _settle_rewards(path: Path, rewards: Sequence[RewardLog], metadata: Mapping[str, str]) -> None:
+    """Write the column of reward errors again where another reading than the first fits an input better."""
+    better = {first: values for log in rewards for first, values in log.replaced().items()}
+    if better:
+        rewrite(path, better, metadata)
+    for log in rewards:
+        log.clear()
 
 
 def _empty_columns(adapter: EnvAdapter) -> tuple[dict[str, Any], dict[str, Any]]:
     blocks = {f"err_{block.name}": pa.float32() for block in adapter.spec.blocks}
     steps = {name: pa.array([], kind) for name, kind in {**TRANSITION_COLUMNS, **blocks}.items()}
-    rollouts = {name: pa.array([], kind) for name, kind in ROLLOUT_COLUMNS.items() if name != "flags"}
+    rollouts = {
+        name: pa.array([], kind)
+        for name, kind in ROLLOUT_COLUMNS.items()
+        if name not in ("flags", "reward_consistency")
+    }
     return steps, rollouts
-
-
-def relabel(labels: Sequence[Labels], readings: Sequence[str | None]) -> list[Labels]:
-    """The labels with the reward reading of each input."""
-    return [replace(label, reading=reading) for label, reading in zip(labels, readings, strict=True)]

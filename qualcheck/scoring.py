@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,8 +30,6 @@ class Tally:
     unverifiable: dict[str, Counter[str]] = field(default_factory=dict)
     rules: Counter[str] = field(default_factory=Counter)
     soft: Counter[str] = field(default_factory=Counter)
-    flags: Counter[str] = field(default_factory=Counter)
-    reward_wrong: Counter[str] = field(default_factory=Counter)
     simulator_steps: int = 0
 
     def verdicts(self, metric: str, values: FloatArray) -> None:
@@ -45,7 +42,7 @@ class Tally:
         self.rollouts += other.rollouts
         self.transitions += other.transitions
         self.simulator_steps += other.simulator_steps
-        for name in ("verified", "passed", "rules", "soft", "flags", "reward_wrong"):
+        for name in ("verified", "passed", "rules", "soft"):
             getattr(self, name).update(getattr(other, name))
         for metric, codes in other.unverifiable.items():
             self.unverifiable.setdefault(metric, Counter()).update(codes)
@@ -101,7 +98,6 @@ class Labels:
     generator: str | None
     start: str
     longest: int
-    reading: str | None
     grade: Grade
     scale: Scale | None
     restarts: Restarts
@@ -114,6 +110,7 @@ class Scored:
     transitions: dict[str, Any]
     rollouts: dict[str, Any]
     flags: dict[str, BoolArray]
+    readings: dict[str, reward.Reading]  # what each reading of the rewards says; the table has none of it yet
     fingerprint: AnyArray  # (N,) uint64
     candidate: AnyArray  # (M, O) simulated end rows under the first seeding
     hidden: FloatArray | None  # (M, H) hidden state before each action
@@ -132,17 +129,13 @@ def score_batch(
     gap = tc.residual
     dl = legality.measure(batch, reset)
     gc = goals.measure(batch, labels.grade, labels.scale, labels.restarts)
-    rw = reward.measure(batch, labels.reading)
-    found = flags.measure(batch, gc, rw, labels.longest)
+    readings = reward.measure(batch)
+    found = flags.measure(batch, gc, labels.longest)
     fault = (tc.tc == 0) | (dl.dl == 0)
 
     recorded = rollouts.length
     verified_tc, verified_dl = batch.per_rollout_sum(~np.isnan(tc.tc)), batch.per_rollout_sum(~np.isnan(dl.dl))
     strict_n = batch.per_rollout_sum(~np.isnan(tc.strict))
-    reward_n = batch.per_rollout_sum(~np.isnan(rw.error))
-    reward_right = (
-        reward.correct(rw.error, rollouts.reward) if rollouts.reward is not None else np.zeros(len(rw.error), bool)
-    )
     transitions: dict[str, Any] = {
         "rollout": rollouts.rollout,
         "step": rollouts.step,
@@ -157,9 +150,9 @@ def score_batch(
         "seeding": coded(tc.seeding.names, tc.seeding.index),
         "dl": dl.dl,
         "dl_rule": coded(dl.rule.names, dl.rule.index),
-        "reward_error": rw.error,
         "goal_share": gc.share,
         "goal_share_replayed": gc.share_replayed,
+        "open_loop_error": gc.open_error,
         **{f"err_{name}": values for name, values in gap.blocks.items()},
     }
     table: dict[str, Any] = {
@@ -193,23 +186,33 @@ def score_batch(
         "coverage_dl": share(verified_dl, recorded),
         "scaled_error": medians(batch, gap.scaled),
         "skill": medians(batch, gap.skill),
-        "reward_consistency": share(batch.per_rollout_sum(reward_right), reward_n),
+        "imagined_return": _returns(batch),
         "first_fault_step": first_step(batch, fault),
         "first_divergence_step": gc.divergence,
         "cluster": identity.cluster(rollouts),
     }
     tasks = {placements[number].task for number in np.unique(which)} - {""}
     return Scored(
-        _count(batch, tc, dl, gc, rw, found),
+        _count(batch, tc, dl, gc),
         transitions,
         table,
         found,
+        readings,
         identity.fingerprint(rollouts),
         batch.replay.candidates[0],
         batch.replay.hidden,
         batch.replay.code,
         tasks,
     )
+
+
+def _returns(batch: Batch) -> FloatArray:
+    """Sum of the recorded rewards of each rollout, (N,) float32, NaN where the file has none."""
+    rollouts = batch.rollouts
+    if rollouts.reward is None:
+        return np.full(rollouts.n_rollouts, np.nan, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.bincount(rollouts.rollout, rollouts.reward, rollouts.n_rollouts).astype(np.float32)
 
 
 def _starts(rollouts: Rollouts, start: str) -> BoolArray:
@@ -234,8 +237,6 @@ def _count(
     tc: correctness.Correctness,
     dl: legality.LegalityScores,
     gc: goals.GoalScores,
-    rw: reward.RewardScores,
-    found: Mapping[str, BoolArray],
 ) -> Tally:
     tally = Tally()
     tally.rollouts += batch.rollouts.n_rollouts
@@ -249,9 +250,6 @@ def _count(
         ("goal_consistency_replayed", gc.replayed),
     ):
         tally.verdicts(metric, values)
-    if batch.rollouts.reward is not None:
-        tally.verified["reward"] += int((~np.isnan(rw.error)).sum())
-        tally.passed["reward"] += int(reward.correct(rw.error, batch.rollouts.reward).sum())
     tally.missing("transition_correctness", tc.code, np.isnan(tc.tc))
     tally.missing("dynamics_legality", dl.unverifiable, np.isnan(dl.dl))
     tally.missing("goal_consistency", gc.code, np.isnan(gc.imagined))
@@ -259,6 +257,4 @@ def _count(
     tally.rules.update(dl.rule.counts(dl.dl == 0))
     tally.rules.update(dl.row0_rule.counts(dl.row0 == 0))
     tally.soft.update({name: int(broken.sum()) for name, broken in dl.soft.items() if broken.any()})
-    tally.flags.update({name: int(values.sum()) for name, values in found.items()})
-    tally.reward_wrong.update(rw.wrong)
     return tally

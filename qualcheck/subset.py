@@ -11,20 +11,22 @@ import numpy as np
 from qualcheck.cut import cut
 from qualcheck.io import Source
 from qualcheck.spec import EnvSpec
-from qualcheck.types import BoolArray, Rollouts
+from qualcheck.types import BoolArray, IntArray, Rollouts
 
 
 class Subset:
     """The rollouts of a source that a mask keeps, in order; each keeps its place in the file as `source_rollout`."""
 
-    def __init__(self, source: Source, keep: BoolArray) -> None:
+    def __init__(self, source: Source, keep: BoolArray, length: IntArray | None = None) -> None:
         """Args:
         source: opened file.
         keep: (N,) rollouts to show.
+        length: (N,) transitions of each, where they are known already.
         """
         self._source = source
         self._keep = keep
-        length = np.concatenate([part.length for part in source.batches()] or [np.zeros(0, np.int64)])
+        if length is None:
+            length = np.concatenate([part.length for part in source.batches()] or [np.zeros(0, np.int64)])
         self.n_rollouts = int(keep.sum())
         self.n_transitions = int(length[keep].sum())
         self.longest = source.longest

@@ -34,6 +34,7 @@ TRANSITION_COLUMNS: dict[str, pa.DataType] = {
     "reward_error": pa.float32(),
     "goal_share": pa.float32(),  # share of sub-goals true on the end row, as imagined
     "goal_share_replayed": pa.float32(),  # and in the open-loop replay
+    "open_loop_error": pa.float32(),  # of the end row of the open-loop replay, as tc_scaled; exact: wrong fields
 }
 
 ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
@@ -68,11 +69,14 @@ ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
     "scaled_error": pa.float32(),
     "skill": pa.float32(),
     "reward_consistency": pa.float32(),
+    "imagined_return": pa.float32(),  # sum of the recorded rewards, NaN where the file has none
     "first_fault_step": pa.int32(),
     "first_divergence_step": pa.int32(),
     "cluster": pa.int64(),  # equal where row 0 and the instruction are equal
     "flags": pa.list_(pa.string()),
 }
+
+LAW = ("env", "family", "grade", "predicates", "definitions", "calibration")  # what a run's reference shares with it
 
 HIDDEN_FILE = "hidden.parquet"  # of environments whose rows hide something: one row a transition
 
@@ -84,6 +88,7 @@ UNITS: dict[str, str] = {
     "tc_scaled": "standard deviations of the real one-step change",
     "tc_scaled_state": "standard deviations of the real state",
     "reward_error": "reward",
+    "open_loop_error": "exact grade: number of wrong fields; else standard deviations of the real one-step change",
 }
 
 
@@ -128,7 +133,8 @@ class TableWriter:
             )
         end = table.num_rows if whole else table.num_rows - table.num_rows % ROW_GROUP
         if end or whole:
-            self._writer.write_table(table.slice(0, end).unify_dictionaries(), row_group_size=ROW_GROUP)
+            for first in range(0, end, ROW_GROUP) if end else [0]:
+                self._writer.write_table(_canonical(table.slice(first, min(ROW_GROUP, end - first))))
         rest = table.slice(end)
         self._pending = [rest]
         self._rows = rest.num_rows
@@ -150,6 +156,22 @@ class TableWriter:
             self.close()
         elif self._writer is not None:
             self._writer.close()
+
+
+def _canonical(table: pa.Table) -> pa.Table:
+    """The same rows, equal however they were batched: in one piece, texts coded by the sorted names that occur."""
+    table = table.combine_chunks()  # pages end where chunks do
+    for at, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            chunks = table.column(at).unify_dictionaries().chunks
+            codes = pa.concat_arrays(chunks) if chunks else coded([], np.zeros(0, np.int32))
+            names, index = codes.dictionary.to_pylist(), codes.indices.to_numpy()
+            used = np.flatnonzero(np.bincount(index, minlength=len(names))).tolist()
+            order = sorted(used, key=names.__getitem__)
+            place = np.zeros(len(names), np.int32)
+            place[order] = np.arange(len(order), dtype=np.int32)
+            table = table.set_column(at, column.name, coded([names[number] for number in order], place[index]))
+    return table
 
 
 @dataclass(frozen=True)
@@ -174,6 +196,13 @@ class Run:
 
     def transitions(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._read("transitions.parquet", columns)
+
+    def reference(self) -> Run | None:
+        """The real rollouts that were scored beside, judged by the law of this run; None where there are none."""
+        if not (self.path / "reference" / "transitions.parquet").is_file():
+            return None
+        results = {name: value for name, value in self.manifest["results"].items() if name in LAW}
+        return Run(self.path / "reference", {"results": results})
 
     def rollouts(self, columns: Sequence[str] | None = None) -> pa.Table:
         return self._read("rollouts.parquet", columns)

@@ -10,8 +10,11 @@ import numpy as np
 
 from qualcheck.manifest import SCHEMA, dump
 from qualcheck.reports import rates
+from qualcheck.reports.horizon import horizon
 from qualcheck.reports.metrics import Counts, control_counts, core, further, per_rollout, pick
 from qualcheck.reports.pool import Pool, Text, pool
+from qualcheck.reports.worst import worst
+from qualcheck.stats import LEVEL
 from qualcheck.table import Run
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
@@ -38,10 +41,17 @@ def build_report(runs: Sequence[Run], by_task: bool = False, mixed: bool = False
         DataError: a run that cannot be read.
     """
     data = pool(runs, mixed)
+    levels = [(run.manifest["results"].get("sample") or {}).get("level", LEVEL) for run in runs]
+    with rates.at_level(max(levels)):
+        return _build(runs, data, by_task)
+
+
+def _build(runs: Sequence[Run], data: Pool, by_task: bool) -> Report:
     keys, member = _group(data, by_task)
     results = [run.manifest["results"] for run in runs]
     counts = per_rollout(data)
     tables = _tables(data, member, len(keys))
+    real = _real_horizons(runs, by_task)
     cells = []
     for number, (law, env, level, generator, task) in enumerate(keys):
         rows = np.flatnonzero(member == number)
@@ -61,11 +71,13 @@ def build_report(runs: Sequence[Run], by_task: bool = False, mixed: bool = False
         cell |= core(mine) | further(mine, exact=data.laws[law].grade == "exact")
         cell["predicates_differ"]["texts"] = _texts_differ(data, rows)
         cell["trivial"] = rates.of_verdicts(_trivial(data, mine, rows))
+        cell["horizon"] = horizon(data, rows)
         cell["skill_median"] = _skill(data, member == number)
         cell |= {name: table[number] for name, table in tables.items()}
         _explain(cell)
         _add_floors(cell, [result["floors"] for result in of_law if result.get("floors")], mix)
         _add_control(cell, [result["control"] for result in of_law if result.get("control")], set(mix))
+        cell["horizon"] |= _beside(real, env, task)
         cells.append(cell)
     return {
         "schema": SCHEMA,
@@ -73,7 +85,33 @@ def build_report(runs: Sequence[Run], by_task: bool = False, mixed: bool = False
         "cells": cells,
         "findings": list(dict.fromkeys(text for result in results for text in result.get("findings") or [])),
         "referee": _referee(results),
+        "worst": worst(runs),
     }
+
+
+def _real_horizons(runs: Sequence[Run], by_task: bool) -> dict[tuple[str, str | None], list[dict[str, Any]]]:
+    """Curves of the real rollouts that were scored beside, by environment and task (None: all of them)."""
+    found: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+    seen: set[str] = set()
+    for run in runs:
+        control = run.reference()
+        if control is None or (key := dump(run.manifest["results"].get("control"))) in seen:
+            continue
+        seen.add(key)
+        data = pool([control])
+        env, names = run.manifest["results"]["env"], data.text["task"].names
+        for task in [None, *names] if by_task else [None]:
+            mine = np.ones(data.n_rollouts, bool) if task is None else data.text["task"].index == names.index(task)
+            found.setdefault((env, task), []).append(horizon(data, np.flatnonzero(mine)))
+    return found
+
+
+def _beside(real: dict[tuple[str, str | None], list[dict[str, Any]]], env: str, task: str | None) -> dict[str, Any]:
+    """The real curves of a cell; of several references none is chosen."""
+    mine = real.get((env, task), [])
+    if len(mine) == 1:
+        return {"real": mine[0]}
+    return {"real": None, "real_reason": "several references" if mine else "no real rollouts of it: give --reference"}
 
 
 def _group(data: Pool, by_task: bool) -> tuple[list[tuple[int, str, str, str, str | None]], IntArray]:

@@ -17,11 +17,11 @@ from qualcheck.types import AnyArray, FloatArray, IntArray
 
 NUMBERS = (
     "length", "cluster", "gc_imagined", "gc_replayed", "gc_imagined_released", "gc_replayed_released",
-    "consistency", "consistency_replayed", "trivial", "dl_row0",
+    "consistency", "consistency_replayed", "trivial", "dl_row0", "first_divergence_step",
 )  # fmt: skip
 TEXTS = ("env", "level", "generator", "task", "task_released", "gc_code", "dl_row0_rule")
 IDENTITY = ("source", "source_rollout", "source_step")
-SCORES = ("tc", "tc_strict", "tc_noise", "tc_scaled", "skill", "dl", "reward_error")
+SCORES = ("tc", "tc_strict", "tc_error", "tc_noise", "tc_scaled", "skill", "dl", "reward_error", "open_loop_error")
 STEP_TEXTS = ("tc_code", "dl_rule")
 
 
@@ -67,6 +67,7 @@ class Pool:
     flag: Text  # (F,) one entry a flag
     flag_rollout: IntArray  # (F,)
     rollout: IntArray  # (M,) row of the rollout in the pool
+    step: IntArray  # (M,) position in the rollout
     score: dict[str, FloatArray]  # (M,)
     step_text: dict[str, Text]  # (M,)
 
@@ -96,7 +97,7 @@ def pool(runs: Sequence[Run], mixed: bool = False) -> Pool:
     base = np.concatenate([[0], np.cumsum([table.num_rows for table in tables])])
     steps, owners = [], []
     for number, run in enumerate(runs):
-        part = run.transitions([*SCORES, *STEP_TEXTS])
+        part = run.transitions(["step", *SCORES, *STEP_TEXTS])
         offsets = run.offsets()
         if part.num_rows != offsets[-1]:
             raise DataError(
@@ -115,6 +116,7 @@ def pool(runs: Sequence[Run], mixed: bool = False) -> Pool:
         flag=_text(pc.list_flatten(flags).cast(pa.string())),
         flag_rollout=pc.list_parent_indices(flags).to_numpy(zero_copy_only=False),
         rollout=np.concatenate(owners).astype(np.int64),
+        step=step["step"].to_numpy(),
         score={name: step[name].to_numpy() for name in SCORES},
         step_text={name: _text(step[name]) for name in STEP_TEXTS},
     )

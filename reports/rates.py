@@ -6,14 +6,37 @@ of verified trials, verified / recorded trials, and the limits with every unveri
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from qualcheck.stats import Interval, clopper_pearson, difference, korn_graubard, median_interval
+from qualcheck import stats
+from qualcheck.stats import Interval, difference
 from qualcheck.types import UNDECIDED, AnyArray, FloatArray
 
 Share = dict[str, float | int | None]
+_LEVEL: ContextVar[float] = ContextVar("level of intervals", default=stats.LEVEL)
+
+
+@contextmanager
+def at_level(level: float) -> Iterator[None]:
+    """Intervals in the block are of this level: that of runs which looked at their data more than once."""
+    token = _LEVEL.set(level)
+    try:
+        yield
+    finally:
+        _LEVEL.reset(token)
+
+
+def clopper_pearson(k: float, n: float) -> Interval:
+    return stats.clopper_pearson(k, n, _LEVEL.get())
+
+
+def korn_graubard(k: AnyArray, n: AnyArray) -> stats.ClusterInterval:
+    return stats.korn_graubard(k, n, _LEVEL.get())
 
 
 def of_counts(
@@ -61,7 +84,7 @@ def of_median(values: FloatArray, cluster: AnyArray, total: int) -> Share | None
     n = int(known.sum())
     if not n:
         return None
-    median, low, high = median_interval(values[known], cluster[known])
+    median, low, high = stats.median_interval(values[known], cluster[known], _LEVEL.get())
     return {**_share(median, Interval(low, high), n, n / total, Interval(low, high)), "low_all": None, "high_all": None}
 
 

@@ -73,11 +73,13 @@ def sections(report: Report) -> list[Section]:
         _table(cells, names, "Correct and legal", [*NESTING.values(), "strict correctness"], _nesting),
         _table(cells, names, "Task and reward", *_columns(TASK)),
         _table(cells, names, "Correct within S standard deviations of the real change", list(RUNGS), _ladder),
+        _horizon(cells, names),
         _table(cells, names, "Skill against an unmoved row (1 perfect)", ["median"], _skill),
         _counts(cells, names, "Not verifiable, by reason", _reasons),
         _counts(cells, names, "What failed", _failures),
         _counts(cells, names, "Flags", lambda cell: [_listed(cell["flags"])]),
         _missing(cells, names),
+        _worst(report),
         Section("Findings", lines=[*report["findings"], *_notes(cells, names), *_referee(report)]),
     ]
     return [part for part in parts if part.lines or any(set(row[1:]) - {"-"} for row in part.rows)]
@@ -106,6 +108,62 @@ def coverage(share: dict[str, Any] | None) -> str:
     places = decimals((share["high_all"] - share["low_all"]) / 2 * 100)
     shown = f"{math.floor(share['coverage'] * 1000) / 10:.1f}"  # downwards: never 100 for less than all
     return f"{shown} ({share['low_all'] * 100:.{places}f} to {share['high_all'] * 100:.{places}f})"
+
+
+def _horizon(cells: list[Cell], names: list[str]) -> Section:
+    """Steps for which imagined rollouts stay within the judging grade, beside those of real ones."""
+    header = ["cell", "teacher-forced", "open loop", "error at first and last step", "open loop", "doubles in"]
+    part = Section("Usable horizon: steps that 9 of 10 rollouts stay within the judging grade", header)
+    for name, cell in zip(names, cells, strict=True):
+        rows = [(name, cell["horizon"])]
+        if cell["horizon"]["real"] is not None:
+            rows.append(("  real rollouts", cell["horizon"]["real"]))
+        for label, found in rows:
+            grown = found["open_loop"].get("growth")
+            part.rows.append(
+                [
+                    label,
+                    _usable(found["teacher_forced"]["usable"]),
+                    _usable(found["open_loop"]["usable"]),
+                    _ends_of(found["teacher_forced"]["curve"]),
+                    _ends_of(found["open_loop"]["curve"]),
+                    f"{grown['doubling_steps']:.2g} steps" if grown and grown["doubling_steps"] else "-",
+                ]
+            )
+    units = dict.fromkeys(cell["horizon"]["unit"] for cell in cells)
+    part.lines.append(f"Errors are medians in {' or '.join(units)}; > means that the record ends first.")
+    return part
+
+
+def _worst(report: Report) -> Section:
+    """Rollouts to look at first."""
+    header = ["rollout", "task", "return", "correct", "first fault", "why"]
+    part = Section("Worst rollouts: claimed or rewarded, and refuted", header)
+    several = len({entry["run"] for entry in report["worst"]}) > 1
+    for entry in report["worst"]:
+        part.rows.append(
+            [
+                f"{entry['rollout']} of run {entry['run'] + 1}" if several else str(entry["rollout"]),
+                entry["task"] or "(no task)",
+                "-" if entry["imagined_return"] is None else f"{entry['imagined_return']:.3g}",
+                "-" if entry["correctness"] is None else f"{100 * entry['correctness']:.0f}",
+                str(entry["first_fault_step"]) if entry["first_fault_step"] >= 0 else "-",
+                entry["why"].split(":")[0],
+            ]
+        )
+    if report["worst"]:
+        part.lines.append(f"Look at one with: qualcheck inspect RUN {report['worst'][0]['rollout']}")
+    return part
+
+
+def _usable(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    return f"{'> ' if found['at_least'] else ''}{found['value']} [{found['low']}, {found['high']}]"
+
+
+def _ends_of(curve: list[dict[str, Any]]) -> str:
+    return f"{curve[0]['median']:.2g} to {curve[-1]['median']:.2g}" if curve else "-"
 
 
 def _labels(cells: list[Cell]) -> list[str]:

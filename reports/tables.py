@@ -170,7 +170,12 @@ def _flat(prefix: str, content: dict[str, Any]) -> Iterator[tuple[str, list[Any]
         if value is None:
             yield prefix + name, [""] * len(SHARE_KEYS), content.get(f"{name}_reason", "")
         elif isinstance(value, dict) and "value" in value:
-            yield prefix + name, ["" if value[key] is None else value[key] for key in SHARE_KEYS], ""
+            yield prefix + name, ["" if value.get(key) is None else value[key] for key in SHARE_KEYS], ""
+        elif isinstance(value, list):  # a curve
+            for point in value:
+                at = f"{prefix}{name}.{point['step']}."
+                for key in sorted(point.keys() - {"step"}):
+                    yield at + key, [point[key], *[""] * (len(SHARE_KEYS) - 1)], ""
         elif isinstance(value, dict):
             yield from _flat(f"{prefix}{name}.", value)
         elif not isinstance(value, str):

@@ -13,8 +13,9 @@ import mujoco
 import mujoco.rollout
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.envs.clevr.layout import BALL_HIDDEN, BALLS, BALLS_HIDDEN, DIRECTIONS, REST_HEIGHT_M
-from qualcheck.envs.running_mujoco import cores, quiet
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import unknown_name
 from qualcheck.types import BoolArray, FloatArray, IntArray
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.envs.halfcheetah import goals, layout, reward, rules, text
 from qualcheck.envs.halfcheetah.dynamics import Dynamics
 from qualcheck.envs.halfcheetah.layout import (
@@ -23,7 +24,6 @@ from qualcheck.envs.halfcheetah.layout import (
     state_of,
     usable_actions,
 )
-from qualcheck.envs.running_mujoco import cores
 from qualcheck.episodes import Episodes
 from qualcheck.errors import UsageError
 from qualcheck.spec import EnvSpec

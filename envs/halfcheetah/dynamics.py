@@ -12,8 +12,9 @@ import mujoco
 import mujoco.rollout
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, STATE_SIZE, SUBSTEPS
-from qualcheck.envs.running_mujoco import cores, quiet
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 TIME, X, STATE = 0, 1, slice(2, 19)  # columns of MuJoCo's state: time, then qpos (9) and qvel (9)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import mujoco
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.envs.libero.columns import BODIES, OBS_SIZE
 from qualcheck.envs.libero.controller import GRIPPER_STEP
 from qualcheck.envs.libero.layout import (
@@ -29,7 +30,7 @@ from qualcheck.envs.libero.layout import (
     qpos_of,
 )
 from qualcheck.envs.libero.model import load, missing
-from qualcheck.envs.running_mujoco import cores, quiet
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 

@@ -14,11 +14,11 @@ from queue import SimpleQueue
 
 import numpy as np
 
+from qualcheck.cores import cores
 from qualcheck.envs.libero import experts, goals, reset, reward, text
 from qualcheck.envs.libero.columns import ACTION_SIZE, HORIZON, OBS_SIZE, StartedRows
 from qualcheck.envs.libero.kernel import Simulator
 from qualcheck.envs.libero.starts import read_inits
-from qualcheck.envs.running_mujoco import cores
 from qualcheck.errors import unknown_name
 from qualcheck.types import AnyArray, BoolArray, Placement, Rollouts
 

@@ -1,8 +1,9 @@
 """Replays of whole episodes in metaworld's scenes: open loop, or as a filter that takes on every recorded row.
 
 A rollout runs in one thread from beginning to end; MuJoCo releases the interpreter's lock, so that two threads keep two
-cores busy. Each action starts from a zero solver warm start: the outcome depends on the state, the commanded hand and
-the action alone.
+cores busy. In the filter each action starts from a zero solver warm start: the outcome depends on the state, the
+commanded hand and the action alone. A replay from row 0 is one run of `mujoco.rollout`, without Python between its
+steps; its warm start is zero before the first action.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from threading import local
 
 import mujoco
 import numpy as np
+from mujoco import rollout
 
+from qualcheck.cores import cores
 from qualcheck.envs.metaworld.arm import (
     FULL_OPENING_M,
     STEPS_ONCE_MORE,
@@ -51,12 +54,14 @@ from qualcheck.envs.metaworld.layout import (
     usable_actions,
 )
 from qualcheck.envs.metaworld.scene import FAMILIES, Family, Scene, build, has_modified_door, rotate, scene_key
-from qualcheck.envs.running_mujoco import cores, quiet
+from qualcheck.envs.running_mujoco import quiet
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 MOST_QPOS, MOST_QVEL = 17, 16
 LAST_OF_HINGED = 10  # of qpos: only the lock's scene with a door on a hinge has so many
 STAGE_GOAL_M = 1e-3  # a goal so near to that of the second stage is it
+PHYSICS = mujoco.mjtState.mjSTATE_FULLPHYSICS
+COMMAND = mujoco.mjtState.mjSTATE_CTRL | mujoco.mjtState.mjSTATE_MOCAP_POS | mujoco.mjtState.mjSTATE_MOCAP_QUAT
 QPOS, QVEL, COMMANDED = slice(0, MOST_QPOS), slice(MOST_QPOS, MOST_QPOS + MOST_QVEL), slice(-3, None)
 
 FASTEST_M = 0.0142  # a step and axis in free space
@@ -235,7 +240,12 @@ class Kernel:
             scene.bodies,
         )
         hidden_q, hidden_v = hidden[:, : model.nq], hidden[:, MOST_QPOS : MOST_QPOS + model.nv]
-        for t in range(steps):
+        if not filtered and steps > 1:
+            failed = self._unroll(scene, path, push, hidden, xpos, xquat)
+            if failed < steps:  # as if MuJoCo had given up in a single step
+                code[failed:] = SIMULATOR_WARNING
+                lost = True
+        for t in range(steps if filtered or steps == 1 else 0):
             if filtered and t > 0 and not row_code[t]:
                 take(scene, rows[t], objects[t], home, seed_arm)
                 if anchored:
@@ -256,8 +266,9 @@ class Kernel:
                 lost = True
                 mujoco.mj_resetData(model, data)
                 data.qpos[:], data.mocap_quat[0] = start.qpos, UPRIGHT_MOCAP
-        hidden_q[steps], hidden_v[steps] = qpos, qvel
-        touching = any_of(scene.gripper, touched)
+        if filtered or steps <= 1:
+            hidden_q[steps], hidden_v[steps] = qpos, qvel
+        touching = any_of(scene.gripper, touched) if touched else np.zeros(steps, bool)
         hidden[:, COMMANDED] = path
         obs = shown_rows(scene, xpos, xquat, rows, steps)
         obs[1:, GOAL] = goals_after(task, rows, obs, context, filtered)
@@ -267,6 +278,42 @@ class Kernel:
         guessed = not (known or episode.from_reset) or lost
         speed = np.abs(np.nan_to_num(hidden[:steps, QVEL][:, scene.shown_v])).max(axis=1)
         return Played(obs, tip, hidden[:steps], code, touching, guessed, hidden[steps], scene.layout_m, speed)
+
+    @staticmethod
+    def _unroll(
+        scene: Scene, path: FloatArray, push: FloatArray, hidden: FloatArray, xpos: FloatArray, xquat: FloatArray
+    ) -> int:
+        """Execute all actions one after the other and fill the states and poses; the step in which MuJoCo gave up.
+
+        Args:
+            scene: before the first action.
+            path: (T+1, 3) commanded hand.
+            push: (T, 2) of the fingers.
+            hidden: (T+1, 36) states, filled but for the commanded hand.
+            xpos: (T+1, B, 3) of the scene's bodies, filled after each action.
+            xquat: (T+1, B, 4) likewise.
+        """
+        model, data, steps = scene.model, scene.data, len(push)
+        data.time = 0.0
+        start = np.empty(mujoco.mj_stateSize(model, PHYSICS))
+        mujoco.mj_getState(model, data, start, PHYSICS)
+        control = np.empty((steps, mujoco.mj_stateSize(model, COMMAND)))  # in the order of the bits of `COMMAND`
+        control[:, :2], control[:, 2:5], control[:, 5:] = push, path[1:], UPRIGHT_MOCAP
+        states, _ = rollout.rollout(model, data, start, np.repeat(control, SUBSTEPS, axis=0), control_spec=int(COMMAND))
+        after = states[0, SUBSTEPS - 1 :: SUBSTEPS]  # (T, 1 + Q + V)
+        in_time = after[:, 0] > (np.arange(steps) + 0.98) * STEP_SECONDS  # it restarts its clock when it gives up
+        failed = steps if in_time.all() else int(np.argmin(in_time))
+        nq, nv = model.nq, model.nv
+        whole = np.concatenate([start[None], after])
+        hidden[:, :nq], hidden[:, MOST_QPOS : MOST_QPOS + nv] = whole[:, 1 : 1 + nq], whole[:, 1 + nq : 1 + nq + nv]
+        qpos, place, turn, bodies = data.qpos, data.xpos, data.xquat, scene.bodies
+        for t in range(failed):
+            qpos[:] = after[t, 1 : 1 + nq]
+            mujoco.mj_kinematics(model, data)
+            place.take(bodies, axis=0, out=xpos[t + 1], mode="clip")
+            turn.take(bodies, axis=0, out=xquat[t + 1], mode="clip")
+        xpos[failed + 1 :], xquat[failed + 1 :] = xpos[failed], xquat[failed]
+        return failed
 
     def _begin(self, scene: Scene, episode: Episode, context: FloatArray, rows: FloatArray, known: bool) -> FloatArray:
         """Put the scene before the first action of an episode; the shift of its furniture, (3,)."""

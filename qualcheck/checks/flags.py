@@ -6,7 +6,6 @@ import numpy as np
 
 from qualcheck.checks.batch import Batch
 from qualcheck.checks.goals import GoalScores
-from qualcheck.checks.reward import RewardScores
 from qualcheck.types import BoolArray
 
 GOAL_IS_ACTION = "goal_is_the_action"  # imagined and replayed goal are one: the matrix does not apply
@@ -23,8 +22,11 @@ DEFECTS = (
 )
 
 
-def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int) -> dict[str, BoolArray]:
-    """Flag name -> (N,). `longest` is the length of the longest rollout of the input, where recordings were cut."""
+def measure(batch: Batch, goals: GoalScores, longest: int) -> dict[str, BoolArray]:
+    """Flag name -> (N,), but for `reward_shift`, which depends on the reading of the rewards.
+
+    `longest` is the length of the longest rollout of the input, where recordings were cut.
+    """
     rollouts = batch.rollouts
     found = {name: values for name, values in rollouts.flags.items() if values.any()}
     judged = ~np.isnan(goals.imagined)
@@ -44,10 +46,9 @@ def measure(batch: Batch, goals: GoalScores, reward: RewardScores, longest: int)
     inner = np.ones(rollouts.n_transitions, bool)
     inner[last[some]] = False
     found["rows_after_success"] = batch.per_rollout_sum(goals.end_intended & inner) > 0
-    found["reward_shift"] = reward.shifted
     found["final_row_simulated"] = goals.simulated_final
     found[GOAL_IS_ACTION] = goals.judges_action
-    for name in ("timeout_as_terminal", "terminal_without_goal", "rows_after_success", "reward_shift"):
+    for name in ("timeout_as_terminal", "terminal_without_goal", "rows_after_success"):
         if name in found:
             found[name] = found[name] & ~batch.defective
     found["final_row_simulated"] = found["final_row_simulated"] & ~batch.defective

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qualcheck.checks.batch import Batch, Codes, first_step
+from qualcheck.checks.residual import over
 from qualcheck.checks.restarts import Played, Restarts, play_again
 from qualcheck.grade import Grade
 from qualcheck.tolerance import Scale
@@ -33,6 +34,7 @@ class GoalScores:
     simulated_final: BoolArray  # (N,) the last row was not in the file and was simulated
     judges_action: BoolArray  # (N,) the goal is met by an action itself, which no replay can refute
     divergence: IntArray  # (N,) first step at which the open-loop replay leaves the imagined rows, -1 if none
+    open_error: FloatArray  # (M,) float32 distance of the open-loop end row: wrong fields, or as `tc_scaled`
 
 
 def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts) -> GoalScores:
@@ -79,6 +81,7 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts)
         _best(batch, share_replayed, closed | (stopped & ~done_intended)),
     )
     done = play_again(batch, done, facts.margin, restarts)
+    divergence, open_error = _divergence(batch, recorded, grade, scale)
     return GoalScores(
         imagined=_verdict(any_intended, closed | (unknown & ~any_intended)),
         imagined_released=_verdict(any_released, closed | (unknown & ~any_released)),
@@ -95,7 +98,8 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts)
         end_released=_ends(batch, imagined, claims.released),
         simulated_final=simulated,
         judges_action=(np.zeros(len(closed), bool) if claims.judges_action is None else claims.judges_action) & ~closed,
-        divergence=_divergence(batch, recorded, grade, scale),
+        divergence=divergence,
+        open_error=open_error,
     )
 
 
@@ -204,24 +208,39 @@ def _facts(batch: Batch, claims: GoalRows) -> GoalRows:
     return facts
 
 
-def _divergence(batch: Batch, imagined: Trajectory, grade: Grade, scale: Scale | None) -> IntArray:
-    """First step whose replayed end row is beyond the judging grade from the imagined one, (N,), -1 if none."""
-    replayed, differ = batch.open_loop.trajectory, _differing(batch)
+def _divergence(batch: Batch, imagined: Trajectory, grade: Grade, scale: Scale | None) -> tuple[IntArray, FloatArray]:
+    """How far the replayed end rows are from the imagined ones.
+
+    Returns:
+        First step beyond the judging grade, (N,), -1 if none; and the distance at every step, (M,) float32: wrong
+        fields where the environment is exact, else the largest column error over the standard deviation of the real
+        one-step change; NaN where either row is not known.
+    """
+    rollouts, replayed, differ = batch.rollouts, batch.open_loop.trajectory, _differing(batch)
+    known = _ends(batch, replayed, replayed.ok & imagined.ok) & rollouts.has_end & ~batch.unscorable
     exact = batch.adapter.spec.exact
-    if not len(differ) or (not exact and scale is None):
-        return np.full(batch.rollouts.n_rollouts, -1, np.int32)
+    error = np.zeros(len(replayed.obs), np.float32)
+    none = np.full(rollouts.n_rollouts, -1, np.int32)
+    if not exact and scale is None:
+        return none, np.full(rollouts.n_transitions, np.nan, np.float32)
+    apart: BoolArray = np.zeros(len(replayed.obs), bool)
     if exact and batch.open_loop.apart is not None:
         apart = batch.open_loop.apart & replayed.ok
-        return first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
-    part, rows = _select(replayed, differ)
-    apart = np.zeros(len(replayed.obs), bool)
-    if exact or scale is None:
-        beyond = imagined.obs[rows] != part.obs
-    else:
-        limit = _column_limits(batch, scale) if grade.limit is None else scale.std_change * grade.limit
-        beyond = np.abs(imagined.obs[rows].astype(np.float64) - part.obs) > limit
-    apart[rows] = beyond.any(axis=1) & part.ok
-    return first_step(batch, _ends(batch, replayed, apart) & batch.rollouts.has_end & ~batch.unscorable)
+        places = np.flatnonzero(apart)
+        error[places] = (imagined.obs[places] != replayed.obs[places]).sum(axis=1)
+    elif len(differ):
+        part, rows = _select(replayed, differ)
+        if exact or scale is None:
+            error[rows] = (imagined.obs[rows] != part.obs).sum(axis=1)
+            beyond: BoolArray = error[rows] > 0
+        else:
+            off = np.abs(imagined.obs[rows].astype(np.float64) - part.obs)
+            limit = _column_limits(batch, scale) if grade.limit is None else scale.std_change * grade.limit
+            beyond = np.logical_or.reduce(off > limit, axis=1)
+            error[rows] = over(off, scale.std_change).max(axis=1)
+        apart[rows] = beyond & part.ok
+    distance = np.where(known, _ends(batch, replayed, error), np.nan).astype(np.float32)
+    return first_step(batch, _ends(batch, replayed, apart) & rollouts.has_end & ~batch.unscorable), distance
 
 
 def _differing(batch: Batch) -> IntArray:

@@ -99,8 +99,8 @@ def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
     if scale is None:
         nothing = np.full(size, np.nan, np.float32)
         return Residual(everywhere, by_block, nothing, nothing, nothing, nothing, nothing, nothing, {})
-    in_change, in_state = _over(gap, scale.std_change), _over(gap, scale.std_state)
-    change = _over(np.abs(simulated - rollouts.start_obs[at].astype(np.float64)), scale.std_change)
+    in_change, in_state = over(gap, scale.std_change), over(gap, scale.std_state)
+    change = over(np.abs(simulated - rollouts.start_obs[at].astype(np.float64)), scale.std_change)
     length, moved = np.sqrt((in_change**2).sum(axis=1)), np.sqrt((change**2).sum(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         skill = np.where(moved > scale.floor, 1 - length / moved, np.nan)
@@ -117,7 +117,7 @@ def measured(batch: Batch, asked: BoolArray, scale: Scale | None) -> Residual:
     )
 
 
-def _over(gap: FloatArray, std: FloatArray) -> FloatArray:
+def over(gap: FloatArray, std: FloatArray) -> FloatArray:
     """gap / std, 0 / 0 = 0: a column that never changes in real data must not change, (D, O)."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((std == 0) & (gap == 0), 0.0, gap / std)

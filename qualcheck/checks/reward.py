@@ -1,38 +1,56 @@
-"""Reward consistency: the reward recomputed from the rows, against the recorded one."""
+"""Reward consistency: the reward recomputed from the rows, against the recorded one, under every reading of the tasks.
+
+Which reading a file follows is known only when all of it has been read, so each batch keeps them all.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from qualcheck.checks.batch import Batch
+from qualcheck.checks.batch import Batch, share
 from qualcheck.types import BoolArray, FloatArray
 
 TOLERANCE = 1e-5  # of max(1, |recorded|): rewards are stored as float32
 
 
 @dataclass(frozen=True)
-class RewardScores:
-    error: FloatArray  # (M,) float32 recorded minus recomputed under the reading used; NaN where there is none
+class Reading:
+    """What one reading of the tasks says of a batch."""
+
+    error: FloatArray  # (M,) float32 recorded minus recomputed; NaN where there is none
+    consistency: FloatArray  # (N,) float32 share of the rewards that agree
     shifted: BoolArray  # (N,) every reward stands one step late
-    wrong: dict[str, int] = field(default_factory=dict)  # reading -> transitions off by more than the tolerance
+    wrong: int  # transitions off by more than the tolerance
+    verified: int
+    passed: int
 
 
-def measure(batch: Batch, reading: str | None) -> RewardScores:
-    """Compare under one reading (None: the adapter's first) and count what each reading would give."""
+def measure(batch: Batch) -> dict[str, Reading]:
+    """Compare under each reading of the adapter, its first one first; empty where the file has no rewards."""
     rollouts = batch.rollouts
-    if rollouts.reward is None or not rollouts.n_transitions:
-        return RewardScores(np.full(rollouts.n_transitions, np.nan, np.float32), np.zeros(rollouts.n_rollouts, bool))
+    if rollouts.reward is None:
+        return {}
     readings = batch.adapter.reward(rollouts, batch.placements, batch.which)
-    recorded = rollouts.reward
-    used = readings[reading if reading in readings else next(iter(readings))]
     open_rows = batch.unscorable | ~rollouts.has_end
-    wrong = {
-        name: int((_off(recorded, np.where(open_rows, np.nan, values))).sum()) for name, values in readings.items()
-    }
-    error = np.where(open_rows, np.nan, recorded - used)
-    return RewardScores(error.astype(np.float32), _one_step_late(batch, recorded, used), wrong)
+    return {name: _compare(batch, rollouts.reward, values, open_rows) for name, values in readings.items()}
+
+
+def nothing(transitions: int, rollouts: int) -> Reading:
+    """The reading of a file without rewards."""
+    no_error, no_share = np.full(transitions, np.nan, np.float32), np.full(rollouts, np.nan, np.float32)
+    return Reading(no_error, no_share, np.zeros(rollouts, bool), 0, 0, 0)
+
+
+def _compare(batch: Batch, recorded: FloatArray, recomputed: FloatArray, open_rows: BoolArray) -> Reading:
+    known = np.where(open_rows, np.nan, recomputed)
+    error = (recorded - known).astype(np.float32)
+    compared = ~np.isnan(error)
+    right = correct(error, recorded)
+    agree = share(batch.per_rollout_sum(right), batch.per_rollout_sum(compared))
+    shifted = _one_step_late(batch, recorded, recomputed)
+    return Reading(error, agree, shifted, int(_off(recorded, known).sum()), int(compared.sum()), int(right.sum()))
 
 
 def correct(error: FloatArray, recorded: FloatArray) -> BoolArray:
@@ -55,4 +73,4 @@ def _one_step_late(batch: Batch, recorded: FloatArray, recomputed: FloatArray) -
     in_place = _off(recorded, recomputed)
     all_late = batch.per_rollout_sum(late) == rollouts.length - 1
     late_rollouts: BoolArray = all_late & (batch.per_rollout_sum(in_place) > 0) & (rollouts.length > 1)
-    return late_rollouts
+    return late_rollouts & ~batch.defective

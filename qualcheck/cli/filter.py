@@ -50,6 +50,9 @@ def filter_(
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
     ] = False,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Also say which tasks, lengths and states the filter thins out.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Keep the rollouts, prefixes or segments of a run that pass, and write them as a data set."""
@@ -69,5 +72,5 @@ def filter_(
         "keep_unverifiable": keep_unverifiable,
         "like_input": like_input,
     }
-    result = filter_run(run, out, input_path=input_path, trust_pickle=trust_pickle, **options)
+    result = filter_run(run, out, input_path=input_path, trust_pickle=trust_pickle, audit=audit, **options)
     typer.echo(dump(result.report) if as_json else "\n".join(result.lines), nl=not as_json)

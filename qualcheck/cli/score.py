@@ -52,7 +52,20 @@ def score(
     recheck: Annotated[
         int, typer.Option(metavar="N", help="Transitions to step in the real simulator as well.")
     ] = 1_000,
+    sample: Annotated[
+        int | None, typer.Option(metavar="N", help="Score N whole rollouts only, drawn in proportion to their tasks.")
+    ] = None,
+    target_width: Annotated[
+        float | None,
+        typer.Option(metavar="W", help="Score until the intervals of the headline rates are so narrow, such as 0.1."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random draw.")] = 0,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Processes that check, one simulator each; 1: threads of this one.")
+    ] = 1,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what a stopped run of the same inputs and options left.")
+    ] = False,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
     ] = False,
@@ -80,13 +93,24 @@ def score(
         "last_action": last_action,
         "floors": floors,
         "recheck": recheck,
+        "sample": sample,
+        "target_width": target_width,
         "seed": seed,
         "trust_pickle": trust_pickle,
         "strict": strict,
     }
     try:
         with bar() as progress:
-            run = run_score(inputs, env, out, reference=reference or (), progress=progress, **options)
+            run = run_score(
+                inputs,
+                env,
+                out,
+                reference=reference or (),
+                progress=progress,
+                workers=workers,
+                resume=resume,
+                **options,
+            )
     except (NothingVerified, QualcheckError):
         if (out / "manifest.json").is_file() and strict:
             typer.echo(summary(Run.open(out)))

@@ -21,15 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("score", "filter", "report", "inspect", "envs", "demo", "collect")
 LATER = {  # options of interfaces.md that a later issue brings
     "score": {
-        "--sample": 8,
-        "--target-width": 8,
-        "--workers": 9,
         "--shard": 9,
         "--engine": 9,
-        "--resume": 9,
         "--profile": 9,
     },
-    "filter": {"--audit": 8},
+    "filter": {},
     "report": {"--html": 11},
     "inspect": {"--gif": 11},
     "envs": {},

@@ -1,0 +1,46 @@
+"""A worker process: takes jobs from its standard input, answers on its standard output, ends with its parent."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from qualcheck.engines.frames import receive, send
+from qualcheck.engines.job import check
+from qualcheck.errors import QualcheckError
+from qualcheck.registry import load
+
+
+@dataclass(frozen=True)
+class Order:
+    """The environment that a worker is to open."""
+
+    env: str
+    obs_size: int
+    family: str
+
+
+def main() -> None:
+    """Answer every job with its `Done`, or with the error that it ended in, until the parent closes the pipe."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a simulator prints must not get between the answers
+    jobs = sys.stdin.buffer
+    try:
+        order: Order = receive(jobs)
+        adapter = load(order.env).with_layout(order.obs_size)
+        adapter = adapter.with_family(order.family) if order.family else adapter
+        while True:
+            job = receive(jobs)
+            try:
+                answer = check(adapter, job)
+            except QualcheckError as error:
+                send(answers, error)
+            else:
+                send(answers, answer)
+    except (EOFError, BrokenPipeError):
+        return
+
+
+if __name__ == "__main__":
+    main()
