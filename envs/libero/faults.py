@@ -42,18 +42,26 @@ def _under_floor(rows: AnyArray, at: int, _real: Real, rng: np.random.Generator)
     return row
 
 
-def _sunken(real: Real, _rng: np.random.Generator) -> tuple[Rollouts, int] | None:
-    """A bent shoulder puts the hand under the floor, and hand and joints agree."""
-    rest = real.rollouts[0].obs[0].astype(np.float64)
-    low = rest.copy()
-    low[JOINTS.start + 1] += 1.3  # rad
-    place, turn = hand_of_joints(low[None, JOINTS])
+def _bent(row: AnyArray, joint: int, angle: float) -> AnyArray:
+    """The row with one joint turned, rad, and the hand where the joints then put it."""
+    bent = row.copy()
+    bent[JOINTS.start + joint] += angle
+    place, turn = hand_of_joints(bent[None, JOINTS])
     trace = float(np.trace(turn[0]))
     quat = np.array([1 + 2 * turn[0, 0, 0] - trace, turn[0, 0, 1] + turn[0, 1, 0], turn[0, 0, 2] + turn[0, 2, 0],
                      turn[0, 2, 1] - turn[0, 1, 2]])  # fmt: skip
-    low[HAND : HAND + 7] = [*place[0], *quat / np.linalg.norm(quat)]
-    action = real.rollouts[0].action[:2]
-    return short(real, np.stack([rest, rest, low]), action), 1
+    bent[HAND : HAND + 7] = [*place[0], *quat / np.linalg.norm(quat)]
+    return bent
+
+
+def _bending(joint: int, angle: float) -> Crafted:
+    """A joint turns at once, and hand and joints agree."""
+
+    def make(real: Real, _rng: np.random.Generator) -> tuple[Rollouts, int]:
+        rest = real.rollouts[0].obs[0].astype(np.float64)
+        return short(real, np.stack([rest, rest, _bent(rest, joint, angle)]), real.rollouts[0].action[:2]), 1
+
+    return make
 
 
 FAULTS = [
@@ -62,4 +70,8 @@ FAULTS = [
     of_row("penetration", _penetration),
     of_row("under the floor", _under_floor),
 ]
-CRAFTED: dict[str, Crafted] = {"row.hand_in_floor": _sunken}
+CRAFTED: dict[str, Crafted] = {
+    "row.hand_in_floor": _bending(1, 1.3),
+    "step.joint_change": _bending(6, 0.3),
+    "step.hand_turn": _bending(6, 0.2),
+}
