@@ -296,7 +296,9 @@ def _score_all(
     advance = how.progress("scoring", sum(planned)) if how.progress else None
     referee = Referee.draw(planned[0], options.recheck, options.seed)
     journal = None
-    if len(stamps) == len(inputs.sources):  # arrays are gone with the process that has them
+    # arrays are gone with the process that has them, and an exact kernel is done before pieces are worth writing
+    worth = not inputs.adapter.spec.exact or how.resume or how.workers > 1
+    if worth and len(stamps) == len(inputs.sources):
         journal = Journal(how.out, _plan(inputs, options, stamps), how.resume)
         how.journals.append(journal)
     return run_pass(

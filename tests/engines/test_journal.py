@@ -48,7 +48,7 @@ def _stop_after(pieces: int, monkeypatch: pytest.MonkeyPatch, folder: Path, **op
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "save", save)
         with pytest.raises(Stopped):
-            qualcheck.score(SHIPPED, env="babyai", out=folder / "run", **options)
+            qualcheck.score(SHIPPED, env="babyai", out=folder / "run", **{"resume": True, **options})
     assert {path.name for path in folder.iterdir() if not path.name.startswith(".")} == set()
     (left,) = [path for path in folder.iterdir() if ".pieces-" in path.name]
     assert len(list(left.iterdir())) == pieces
@@ -76,10 +76,12 @@ def test_without_resume_nothing_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, bytes]
 ) -> None:
     _stop_after(3, monkeypatch, tmp_path)
-    run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run")
-    assert run.manifest["run"]["pieces_reused"] == 0
-    assert _bytes(run.path) == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    for workers in (1, 2):
+        run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run", workers=workers)
+        assert run.manifest["run"]["pieces_reused"] == 0
+        assert _bytes(run.path) == whole
+        shutil.rmtree(tmp_path / "run")
+    assert workers == 2
 
 
 @pytest.mark.parametrize("harm", ["cut", "flipped", "empty", "swapped", "garbage", "folder"])
@@ -122,7 +124,7 @@ def test_pieces_of_a_file_that_changed_are_not_taken(tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys.modules[__name__], "SHIPPED", copy)
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "remove", lambda self: None)
-        qualcheck.score(copy, env="babyai", out=tmp_path / "run")
+        qualcheck.score(copy, env="babyai", out=tmp_path / "run", resume=True)
     shutil.rmtree(tmp_path / "run")
     os.utime(copy, ns=(1, 1))
     run = qualcheck.score(copy, env="babyai", out=tmp_path / "run", resume=True)
@@ -137,7 +139,7 @@ def test_a_disk_without_room_for_pieces_stops_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
-        run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run")
+        run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run", resume=True)
     assert _bytes(run.path) == whole
 
 
