@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
@@ -31,7 +32,7 @@ from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
 from qualcheck.registry import load
-from qualcheck.sampling import Plan, finding, narrow_enough, plan
+from qualcheck.sampling import WIDTH_COLUMNS, Plan, finding, narrow_enough, plan
 from qualcheck.scorepass import PassResult, Progress, Referee, batch_size, run_pass
 from qualcheck.table import HIDDEN_FILE, Run
 from qualcheck.tolerance import CONFORMAL
@@ -190,7 +191,11 @@ def _write(
     if options.sample is not None or options.target_width is not None:
         budget = plan(inputs.adapter, inputs.sources, inputs.labels, options.sample, options.seed)
     result = _score_all(inputs, folder, options, how, before, budget)
-    sample = None if budget is None else budget.done(result.looks)
+    sample = None
+    if budget is not None:
+        scored = pq.read_table(folder / "rollouts.parquet", columns=list(WIDTH_COLUMNS))
+        columns = {name: scored[name].to_numpy() for name in WIDTH_COLUMNS}
+        sample = budget.done(result.looks, columns, options.target_width)
     control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
     if beside is not None:
         (folder / "reference").mkdir()
