@@ -9,6 +9,7 @@ from qualcheck.types import AnyArray, BoolArray, FloatArray
 
 TIED_SHARE = 0.02  # of the transitions, that have exactly the largest or the smallest value of a column
 SLACK = 1e-6  # of a bound
+STOP = 0.02  # of the range of real rows, from its ends
 DISTINCT = 50  # values that a column needs, so that ties at its end are no habit of its numbers
 
 
@@ -28,7 +29,7 @@ def propose(subject: Subject) -> list[Hypothesis]:
     if touches(rollouts.action, ties(rollouts.action, low, high)).any():
         what = "the actions are clipped to less than was executed"
         found.append(Hypothesis("clipping", what, "leaving out the clipped ones", _without_clipped_actions))
-    if touches(rollouts.obs, ties(rollouts.obs)).any():
+    if touches(rollouts.obs, row_ties(subject)).any():
         what = "columns of the observations are clipped"
         found.append(Hypothesis("clipping", what, "leaving out the clipped rows", _without_clipped_rows))
     return found
@@ -47,7 +48,7 @@ def _without_clipped_actions(subject: Subject) -> Trial:
 
 def _without_clipped_rows(subject: Subject) -> Trial:
     rollouts = subject.rollouts
-    bounds = ties(rollouts.obs)
+    bounds = row_ties(subject)
     return _without(subject, touches(rollouts.start_obs, bounds) | touches(rollouts.end_obs, bounds))
 
 
@@ -55,18 +56,30 @@ def _without(subject: Subject, left_out: BoolArray) -> Trial:
     return Trial(subject.before, everywhere(subject.rollouts), left_out)
 
 
-def ties(values: AnyArray, low: float = -np.inf, high: float = np.inf) -> FloatArray:
+def row_ties(subject: Subject) -> FloatArray:
+    """Those of the rows, (2, O); none at the ends of what real rows show, where a joint or a finger has its stop."""
+    rows, known = subject.rollouts.obs, subject.real_rows
+    if not known:
+        return ties(rows)
+    low, high = np.min([each.low for each in known], axis=0), np.max([each.high for each in known], axis=0)
+    stop = STOP * (high - low)
+    return ties(rows, low + stop, high - stop)
+
+
+def ties(values: AnyArray, low: float | FloatArray = -np.inf, high: float | FloatArray = np.inf) -> FloatArray:
     """The smallest and the largest value of each column where many rows have exactly that one, (V, C) -> (2, C).
 
     NaN where few do, where the column has few values at all, and at the bounds given, where a simulator clips too.
     """
-    bounds = np.full((2, values.shape[1]), np.nan)
-    for column in range(values.shape[1]):
+    size = values.shape[1]
+    bounds = np.full((2, size), np.nan)
+    lowest, highest = np.broadcast_to(low, size) + SLACK, np.broadcast_to(high, size) - SLACK
+    for column in range(size):
         known = values[:, column][np.isfinite(values[:, column])]
         if len(np.unique(known)) < DISTINCT:
             continue
         for side, extreme in enumerate((known.min(), known.max())):
-            inside = low + SLACK < extreme < high - SLACK
+            inside = lowest[column] < extreme < highest[column]
             if inside and np.mean(known == extreme) >= TIED_SHARE:
                 bounds[side, column] = extreme
     return bounds

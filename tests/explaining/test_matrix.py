@@ -93,6 +93,18 @@ def test_no_honestly_bad_file_of_200_is_excused(plants: Any, kinds_of: Any, shar
     assert excuses == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ENVS)
+def test_no_sample_of_real_rollouts_is_explained(
+    env: str, plants: Any, kinds_of: Any, shared_data: Path, tmp_path: Path
+) -> None:
+    if env == "libero":
+        pytest.importorskip("libero")
+    for level in plants.LEVELS:
+        content = plants.recorded(shared_data, env, level, _rng(0, env, level))
+        assert kinds_of(plants.write(content, tmp_path / "real.npy"), env) == [], level
+
+
 def _text(matrix: Counter[tuple[str, str]]) -> str:
     """Planted by row, explained by column."""
     columns = sorted({found for _, found in matrix})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,15 @@ def test_ties_at_the_end_of_a_column_are_bounds_and_those_of_the_simulator_are_n
     assert (found[1] == 0.7).all()
     assert (bounds.touches(clipped, found) == (values >= 0.7).any(axis=1)).all()
     assert np.isnan(bounds.ties(values)).all()
+
+
+def test_a_stop_that_real_rows_have_is_no_bound(rng: np.random.Generator) -> None:
+    rows = np.clip(rng.normal(size=(1_000, 1)), -0.5, 0.5)
+    wide = RowStatistics("", np.zeros(1), np.ones(1), np.array([-2.0]), np.array([0.5]))
+    subject: Any = SimpleNamespace(rollouts=SimpleNamespace(obs=rows), real_rows=(wide,))
+    found = bounds.row_ties(subject)
+    assert found[0, 0] == -0.5
+    assert np.isnan(found[1, 0])
 
 
 def test_columns_of_few_values_have_no_bounds(rng: np.random.Generator) -> None:
