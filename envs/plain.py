@@ -98,7 +98,7 @@ class Plain:
         return obs, np.zeros(len(obs), np.int8)
 
     def advance(self, state: FloatArray, action: FloatArray) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """One clipped action: (R, S), (R, A) -> states (R, S), rows (R, O), and whether the simulator is sound, (R,)."""
+        """One clipped action: (R, S), (R, A) -> states (R, S), rows (R, O), and whether all is sound, (R,)."""
         if self._env is None:
             self._env = self.simulator()
             self._env.reset(seed=0)
@@ -109,8 +109,8 @@ class Plain:
         sound: BoolArray = np.isfinite(end).all(axis=1)
         return end, end, sound
 
-    def reward_of(self, start: FloatArray, action: FloatArray, end: FloatArray) -> FloatArray:
-        """The reward of transitions under every task, (M, O), (M, A), (M, O) -> (M,); NaN where it is not known."""
+    def reward_of(self, start: FloatArray, action: FloatArray, end: FloatArray) -> FloatArray:  # noqa: ARG002
+        """The reward of transitions, (M, O), (M, A), (M, O) -> (M,); NaN where it is not known."""
         return np.full(len(start), np.nan)
 
     # -- the contract --------------------------------------------------------------------------------------------
@@ -196,7 +196,8 @@ class Plain:
         rule[~rollouts.has_end] = -1
         with np.errstate(invalid="ignore"):
             action = rollouts.action.astype(np.float64)
-            clipped = ((action < self.spec.action.low) | (action > self.spec.action.high)).any(axis=1)
+            outside = (action < self.spec.action.low) | (action > self.spec.action.high)
+            clipped: BoolArray = np.logical_or.reduce(outside, axis=1)
         soft = {"step.action_range": clipped, **self.soft(rollouts)}
         return Legality(rule, np.full(rollouts.n_rollouts, -1, np.int16), soft)
 

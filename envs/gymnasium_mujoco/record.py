@@ -27,9 +27,15 @@ LASTING = 0.9
 STEPS = 200
 
 
-def record(adapter: GymnasiumMujoco, count: int, rng: np.random.Generator, steps: int = STEPS) -> Rollouts:
-    """Rollouts from resets, until the body falls or `steps` are over; float64 rows, float32 actions."""
-    env, limit = adapter.simulator(), adapter.spec.action.high
+def record(
+    adapter: GymnasiumMujoco, count: int, rng: np.random.Generator, steps: int = STEPS, scale: float = 1.0
+) -> Rollouts:
+    """Rollouts from resets, until the body falls or `steps` are over; float64 rows, float32 actions.
+
+    Args:
+        scale: share of the action range that is used; small actions seldom reach the bound of clipped velocities.
+    """
+    env, limit = adapter.simulator(), adapter.spec.action.high * scale
     obs, action, terminal, lengths = [], [], [], []
     for i in range(count):
         row, _ = env.reset(seed=int(rng.integers(2**31)))

@@ -34,7 +34,7 @@ LAWS = (
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_member_keeps_the_laws_of_the_contract_that_need_no_goal(env: str) -> None:
     adapter = load(env)
-    rollouts = record(adapter, 5, np.random.default_rng(0), 8)
+    rollouts = record(adapter, 5, np.random.default_rng(0), 8, scale=0.2)
     assert check_adapter(adapter, rollouts, rng=np.random.default_rng(1), laws=LAWS) == []
     adapter.close()
 
