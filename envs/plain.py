@@ -2,7 +2,7 @@
 
 A subclass sets `spec`, `low`, `high` and, where there are goals, `TASKS`; it defines `simulator()` and either
 `restore(env, row)` (steps are then taken one by one in that environment) or `begin` and `advance` (many at once).
-`docs/new_environment.md` walks through one.
+`docs/new_environment.py` walks through one.
 """
 
 from __future__ import annotations
