@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from qualcheck.making import make_env
     from qualcheck.pipeline import score
     from qualcheck.reporting import report
+    from qualcheck.selftesting.running import selftest
     from qualcheck.validating import validate
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "make_env",
     "report",
     "score",
+    "selftest",
     "validate",
 ]
 
@@ -56,6 +58,7 @@ _VERBS = {
     "collect": ("qualcheck.collecting", "collect"),
     "make_env": ("qualcheck.making", "make_env"),
     "evaluate": ("qualcheck.evaluating", "evaluate"),
+    "selftest": ("qualcheck.selftesting.running", "selftest"),
     "validate": ("qualcheck.validating", "validate"),
 }
 

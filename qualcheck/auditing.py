@@ -67,7 +67,8 @@ def _states(
     if not transitions:
         return {}
     every = max(1, transitions // SAMPLE)
-    sampled = [batch.start_obs[::every] for source in sources for batch in source.batches(BATCH)]
+    # copies: a view would hold the whole batch in memory
+    sampled = [batch.start_obs[::every].copy() for source in sources for batch in source.batches(BATCH)]
     coverage = Coverage(sources[0].spec, Edges.learn(np.concatenate(sampled)))
     for source, first in zip(sources, firsts, strict=True):
         at = int(offsets[first])

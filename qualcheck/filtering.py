@@ -123,8 +123,9 @@ def filter_run(
     results = opened.manifest["results"]
     seen = results.get("sample")
     if seen and (seen["rollouts"] < seen["of"] or seen["looks"] > 1):
+        how = "drawn in random order" if seen["rollouts"] == seen["of"] else "a sample"
         raise UsageError(
-            f"{run}: a sample, {seen['rollouts']} of {seen['of']} rollouts. A filter needs a verdict on each rollout, "
+            f"{run}: {how}, {seen['rollouts']} of {seen['of']} rollouts. A filter needs a verdict on each rollout, "
             "in the order of the file: score it without --sample and --target-width."
         )
     adapter = load(results["env"])
@@ -152,6 +153,7 @@ def filter_run(
     if audit:
         candidate = np.logical_or.reduce([_inside(rollouts["rollout"], entry) for entry in selected])
         effects = side_effects_of(opened, sources, [entry.first for entry in selected], decision, candidate, offsets)
+        effects["kept_replay"] = report["kept_replay"]
         report["side_effects"] = effects
     with staged_files(out) as stage:
         data = stage / out.name

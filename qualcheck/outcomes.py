@@ -109,6 +109,13 @@ def match(run: Run, path: Path, scores: tuple[str, ...]) -> Outcomes:
         int((side == "right_only").sum()),
         int((side == "left_only").sum()),
     )
+    sample = run.manifest["results"].get("sample")
+    if sample and keys == ("rollout",) and (side == "right_only").any():
+        raise DataError(
+            f"{path}: has lines for rollouts that {run.path} has not; that is a sample of {sample['rollouts']} of "
+            f"{sample['of']} rollouts, which numbers those it drew anew. Name rollouts by source_rollout, their place "
+            "in the file."
+        )
     if not len(found.table):
         raise DataError(
             f"{path}: none of its {len(given)} lines belongs to a {unit} of {run.path} by {', '.join(keys)}. Is it the "

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError, WorkerLost
+from qualcheck.explaining.explain import explain_run
 from qualcheck.inputs import Inputs, open_inputs
 from qualcheck.io import ArraySource, Source, source_from_arrays
 from qualcheck.journal import Journal
@@ -30,7 +32,7 @@ from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
 from qualcheck.registry import load
-from qualcheck.sampling import Plan, finding, narrow_enough, plan
+from qualcheck.sampling import WIDTH_COLUMNS, Plan, finding, narrow_enough, plan
 from qualcheck.scorepass import PassResult, Progress, Referee, batch_size, run_pass
 from qualcheck.table import HIDDEN_FILE, Run
 from qualcheck.tolerance import CONFORMAL
@@ -189,7 +191,11 @@ def _write(
     if options.sample is not None or options.target_width is not None:
         budget = plan(inputs.adapter, inputs.sources, inputs.labels, options.sample, options.seed)
     result = _score_all(inputs, folder, options, how, before, budget)
-    sample = None if budget is None else budget.done(result.looks)
+    sample = None
+    if budget is not None:
+        scored = pq.read_table(folder / "rollouts.parquet", columns=list(WIDTH_COLUMNS))
+        columns = {name: scored[name].to_numpy() for name in WIDTH_COLUMNS}
+        sample = budget.done(result.looks, columns, options.target_width)
     control = inputs.calibration.control(labels[0].restarts.storage) if inputs.calibration else None
     if beside is not None:
         (folder / "reference").mkdir()
@@ -200,6 +206,8 @@ def _write(
     for path, stamp in before.items():
         if _stamp(path) != stamp:
             raise DataError(f"{path}: changed while it was read. Score it again when nothing writes to it.")
+    seen = sources if budget is None else budget.seen(inputs.sources, result.looks)
+    explanations = explain_run(inputs, seen, labels, folder, options, beside)
     adapter.close()
     total = _total(result)
     results = {
@@ -247,6 +255,7 @@ def _write(
         "flags": result.flags,
         "sample": sample,
         "findings": [*finding(sample), *_findings(inputs, result)],
+        "explanations": explanations,
         "referee": {
             "checked": result.referee.checked,
             "agreed": result.referee.agreed,

@@ -27,6 +27,7 @@ from qualcheck.types import AnyArray, BoolArray, IntArray
 
 FIRST_LOOK = 64  # rollouts
 WIDTH_COLUMNS = ("gc_imagined", "correctness", "legality", "coverage_tc", "coverage_dl", "length", "cluster")
+NOTHING = (float("nan"), None)  # a rate without a verdict
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,32 @@ class Plan:
     level: float  # of the intervals of this run
     of: int  # rollouts in the inputs
 
-    def done(self, looks: int) -> dict[str, Any]:
-        """What the manifest says when so many looks were taken."""
+    def seen(self, sources: Sequence[Source], looks: int) -> list[Source]:
+        """The inputs with the rollouts of so many looks alone."""
+        found: list[Source] = []
+        for number, source in enumerate(sources):
+            keep: BoolArray = np.zeros(source.n_rollouts, bool)
+            for look in self.places[:looks]:
+                keep[look[number]] = True
+            found.append(Subset(source, keep))
+        return found
+
+    def done(self, looks: int, rollouts: Mapping[str, AnyArray], target: float | None) -> dict[str, Any]:
+        """What the manifest says when so many looks were taken.
+
+        Args:
+            looks: parts that were scored.
+            rollouts: `WIDTH_COLUMNS` of them, (N,) each.
+            target: width at which scoring was to stop; None: it was not asked for.
+        """
+        found = headline(rollouts, self.level)
         return {
+            "target_width": target,
+            "reached": None if target is None else _reached(found, target),
+            "rates": {
+                name: None if limits is None else {"value": value, "low": limits.low, "high": limits.high}
+                for name, (value, limits) in found.items()
+            },
             "rollouts": sum(len(at) for look in self.places[:looks] for at in look),
             "of": self.of,
             "looks": looks,
@@ -121,8 +145,7 @@ def narrow_enough(level: float, target: float) -> Callable[[Sequence[Mapping[str
 
     def enough(parts: Sequence[Mapping[str, Any]]) -> bool:
         columns = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in WIDTH_COLUMNS}
-        found = widths(columns, level).values()
-        return min(found) <= target and all(width <= target or width >= 1 for width in found)
+        return _reached(headline(columns, level), target)
 
     return enough
 
@@ -131,8 +154,19 @@ def finding(sample: Mapping[str, Any] | None) -> list[str]:
     """What a reader must know of a run that did not see every rollout."""
     if sample is None:
         return []
+    told = "; ".join(
+        f"{name.replace('_', ' ')} {100 * rate['value']:.1f} % [{100 * rate['low']:.1f}, {100 * rate['high']:.1f}]"
+        for name, rate in sample["rates"].items()
+        if rate
+    )
+    lines = [f"sample: {told}"] if told else []
+    if sample["reached"] is False:
+        lines.append(
+            f"sample: not all of these intervals are as narrow as --target-width {sample['target_width']:g}, "
+            "and there are no more rollouts"
+        )
     if sample["rollouts"] == sample["of"]:
-        return [f"sample: all {sample['of']:,} rollouts were scored"]
+        return [f"sample: all {sample['of']:,} rollouts were scored", *lines]
     looks = ""
     if sample["planned_looks"] > 1:
         looks = (
@@ -141,12 +175,13 @@ def finding(sample: Mapping[str, Any] | None) -> list[str]:
         )
     return [
         f"sample: {sample['rollouts']:,} of {sample['of']:,} rollouts, drawn in proportion to their tasks; the rates "
-        f"are estimates for all of them{looks}"
+        f"are estimates for all of them{looks}",
+        *lines,
     ]
 
 
-def widths(rollouts: dict[str, AnyArray], level: float) -> dict[str, float]:
-    """Width of the interval of each headline rate, of all rollouts together; 1 where nothing was verified.
+def headline(rollouts: Mapping[str, AnyArray], level: float) -> dict[str, tuple[float, Interval | None]]:
+    """Each headline rate of all rollouts together, with its interval, None where nothing was verified.
 
     Args:
         rollouts: columns (N,): gc_imagined, correctness, legality, coverage_tc, coverage_dl, length, cluster.
@@ -154,21 +189,29 @@ def widths(rollouts: dict[str, AnyArray], level: float) -> dict[str, float]:
     """
     goal = rollouts["gc_imagined"]
     known = ~np.isnan(goal)
-    found = {"goal_consistency": _width(clopper_pearson(float(goal[known].sum()), int(known.sum()), level))}
+    reached, n_known = float(goal[known].sum()), int(known.sum())
+    found: dict[str, tuple[float, Interval | None]] = {
+        "goal_consistency": (reached / n_known, clopper_pearson(reached, n_known, level)) if n_known else NOTHING
+    }
     _, cluster = np.unique(rollouts["cluster"], return_inverse=True)
     for name, share, coverage in (
         ("transition_correctness", "correctness", "coverage_tc"),
         ("dynamics_legality", "legality", "coverage_dl"),
     ):
-        n = np.nan_to_num(rollouts[coverage].astype(np.float64)) * rollouts["length"]
-        k = np.nan_to_num(rollouts[share].astype(np.float64)) * n
-        limits = korn_graubard(np.bincount(cluster, np.round(k)), np.bincount(cluster, np.round(n)), level)
-        found[name] = _width(Interval(limits.low, limits.high))
+        n = np.round(np.nan_to_num(rollouts[coverage].astype(np.float64)) * rollouts["length"])
+        k = np.round(np.nan_to_num(rollouts[share].astype(np.float64)) * n)
+        if not n.sum():
+            found[name] = NOTHING
+            continue
+        limits = korn_graubard(np.bincount(cluster, k), np.bincount(cluster, n), level)
+        found[name] = (float(k.sum() / n.sum()), Interval(limits.low, limits.high))
     return found
 
 
-def _width(interval: Interval) -> float:
-    return interval.high - interval.low
+def _reached(found: Mapping[str, tuple[float, Interval | None]], target: float) -> bool:
+    """Whether every rate with a verdict is so narrow, and there is one."""
+    widths = [limits.high - limits.low for _, limits in found.values() if limits is not None]
+    return bool(widths) and max(widths) <= target
 
 
 def _strata(

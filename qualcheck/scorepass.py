@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.checks.flags import as_lists
 from qualcheck.engines import Done, Engine, Job, open_engine
 from qualcheck.engines.job import Rechecked
 from qualcheck.errors import SimulatorDisagreement
@@ -23,9 +22,10 @@ from qualcheck.io import Source
 from qualcheck.io.columns import vectors
 from qualcheck.journal import Journal
 from qualcheck.readings import RewardLog, rewrite
+from qualcheck.rollout_table import RolloutTable
 from qualcheck.scoring import Labels, Placer, Tally, of_task
 from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
-from qualcheck.types import AnyArray, BoolArray, IntArray
+from qualcheck.types import IntArray
 
 Progress = Callable[[int], None]
 
@@ -139,9 +139,8 @@ def run_pass(
     """
     tallies = [Tally() for _ in sources]
     rewards = [RewardLog(folder, number) for number in range(len(sources))]
-    parts: list[dict[str, Any]] = []
-    flags: list[dict[str, BoolArray]] = []
-    prints: list[AnyArray] = []
+    parts: list[dict[str, Any]] = []  # the rollout columns so far, where `enough` asks for them
+    table = RolloutTable(folder)
     rollouts_done = steps = 0
     units = {**UNITS, **{f"err_{block.name}": block.unit for block in adapter.spec.blocks}}
     hidden = adapter.spec.hidden
@@ -181,9 +180,11 @@ def run_pass(
             if beside is not None and scored.hidden is not None:
                 state = {"hidden": vectors(scored.hidden)}
                 background.put(lambda state=state: beside.append(state))  # type: ignore[misc]
-            parts.append(scored.rollouts)
-            flags.append(scored.flags)
-            prints.append(scored.fingerprint)
+            rows = scored.rollouts
+            table.note(rows, scored.flags, scored.fingerprint)
+            background.put(lambda rows=rows: table.append(rows))  # type: ignore[misc]
+            if enough is not None:
+                parts.append(rows)
             rollouts_done += rollouts.n_rollouts
             rows_done += rollouts.n_transitions
             jobs_done += 1
@@ -193,12 +194,11 @@ def run_pass(
     finally:
         engine.close()
         background.close()
-    if not parts:
+    if not jobs_done:
         empty = _empty_columns(adapter)
         writer.append(empty[0])
-        parts.append(empty[1])
-        flags.append({})
-        prints.append(np.zeros(0, np.uint64))
+        table.note(empty[1], {}, np.zeros(0, np.uint64))
+        table.append(empty[1])
     writer.close()
     if beside is not None:
         beside.close()
@@ -209,20 +209,15 @@ def run_pass(
     agree, shifted = np.full(rollouts_done, np.nan, np.float32), np.zeros(rollouts_done, bool)
     for log in rewards:
         log.fill(agree, shifted)
-    merged = _merge_flags(flags, [len(p["rollout"]) for p in parts])
-    duplicate = _duplicates(np.concatenate(prints)) & np.concatenate([np.asarray(part["length"]) > 0 for part in parts])
-    for name, values in (("duplicate", duplicate), ("reward_shift", shifted)):
-        if values.any():
-            merged[name] = values
-    _write_rollouts(folder / "rollouts.parquet", parts, merged, {"reward_consistency": agree}, metadata)
-    clusters = len(np.unique(np.concatenate([np.asarray(part["cluster"]) for part in parts])))
+    agreement = {"reward_consistency": agree}
+    flags = table.write(folder / "rollouts.parquet", {"reward_shift": shifted}, agreement, metadata)
     return PassResult(
         tallies,
         [log.preferred for log in rewards],
         referee,
         tasks,
-        {name: int(values.sum()) for name, values in sorted(merged.items())},
-        clusters,
+        flags,
+        table.clusters,
         steps,
         sorted(replaced),
         [dict(log.wrong) for log in rewards],
@@ -288,41 +283,6 @@ def _settle_rewards(path: Path, rewards: Sequence[RewardLog], metadata: Mapping[
         rewrite(path, better, metadata)
     for log in rewards:
         log.clear()
-
-
-def _duplicates(prints: AnyArray) -> BoolArray:
-    """Rollouts equal to an earlier one, (N,)."""
-    repeated = np.ones(len(prints), bool)
-    repeated[np.unique(prints, return_index=True)[1]] = False
-    return repeated
-
-
-def _merge_flags(flags: list[dict[str, BoolArray]], sizes: list[int]) -> dict[str, BoolArray]:
-    names = sorted({name for part in flags for name in part})
-    return {
-        name: np.concatenate([part.get(name, np.zeros(size, bool)) for part, size in zip(flags, sizes, strict=True)])
-        for name in names
-    }
-
-
-def _write_rollouts(
-    path: Path,
-    parts: list[dict[str, Any]],
-    flags: Mapping[str, BoolArray],
-    more: Mapping[str, AnyArray],
-    metadata: Mapping[str, str],
-) -> None:
-    table = pa.concat_tables([pa.table(part).cast(_schema(part)) for part in parts])
-    lists = pa.array(as_lists(dict(flags), table.num_rows), pa.list_(pa.string()))
-    table = table.append_column("flags", lists)
-    for name, values in more.items():
-        table = table.append_column(name, pa.array(values, ROLLOUT_COLUMNS[name]))
-    with TableWriter(path, metadata) as writer:
-        writer.append({name: table[name] for name in ROLLOUT_COLUMNS})
-
-
-def _schema(part: Mapping[str, Any]) -> pa.Schema:
-    return pa.schema([(name, ROLLOUT_COLUMNS[name]) for name in part])
 
 
 def _empty_columns(adapter: EnvAdapter) -> tuple[dict[str, Any], dict[str, Any]]:

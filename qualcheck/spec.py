@@ -36,6 +36,14 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Quaternion:
+    """Four columns that are one unit quaternion, with the place of its scalar."""
+
+    columns: tuple[int, int, int, int]
+    scalar: Literal["first", "last"]
+
+
+@dataclass(frozen=True)
 class ActionSpec:
     kind: Literal["discrete", "box"]
     size: int  # number of actions, or action columns
@@ -64,6 +72,7 @@ class EnvSpec:
     # the action is not known, and the verdict at the noise floor stays open between its tolerance and that of the first
     situations: tuple[str, ...] = ("settled",)
     unsettled: tuple[str, ...] = ("unsettled",)
+    quaternions: tuple[Quaternion, ...] = ()
     unrewarded: tuple[str, ...] = ()  # tasks whose reward is recomputed at some steps only: it reads what no row shows
     batch_transitions: int = 65_536  # handed to the adapter at once; small enough for a cache or a pool of threads
     batches_at_once: int = 1  # how many of them are worth checking in threads of their own

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Subset:
     def metadata(self) -> dict[str, Any]:
         return self._source.metadata
 
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> Mapping[str, Any]:
         return self._source.keys()
 
     def batches(self, max_transitions: int = 65_536, extras: bool = False) -> Iterator[Rollouts]:

@@ -110,8 +110,8 @@ class TableWriter:
         self._pending: list[pa.Table] = []
         self._rows = 0
 
-    def append(self, columns: Mapping[str, Any]) -> None:
-        table = pa.table(dict(columns))
+    def append(self, columns: Mapping[str, Any] | pa.Table) -> None:
+        table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
         self._pending.append(table)
         self._rows += table.num_rows
         if self._rows >= ROW_GROUP:

@@ -84,6 +84,7 @@ def _build(runs: Sequence[Run], data: Pool, by_task: bool) -> Report:
         "definitions": data.laws[0].definitions,
         "cells": cells,
         "findings": list(dict.fromkeys(text for result in results for text in result.get("findings") or [])),
+        "explanations": [each for result in results for each in result.get("explanations") or []],
         "referee": _referee(results),
         "worst": worst(runs),
     }

@@ -80,6 +80,7 @@ def sections(report: Report) -> list[Section]:
         _counts(cells, names, "Flags", lambda cell: [_listed(cell["flags"])]),
         _missing(cells, names),
         _worst(report),
+        Section("Explanations", lines=[each["text"] for each in report["explanations"]]),
         Section("Findings", lines=[*report["findings"], *_notes(cells, names), *_referee(report)]),
     ]
     return [part for part in parts if part.lines or any(set(row[1:]) - {"-"} for row in part.rows)]

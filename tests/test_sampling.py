@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import qualcheck
-from qualcheck.errors import UsageError
-from qualcheck.sampling import look_sizes, proportional_order
+from qualcheck.errors import DataError, UsageError
+from qualcheck.outcomes import match
+from qualcheck.sampling import headline, look_sizes, narrow_enough, proportional_order
 from qualcheck.stats import LEVEL, clopper_pearson, korn_graubard
 
 SHIPPED = Path(qualcheck.__file__).parent / "data/babyai_imagined.parquet"
@@ -82,6 +83,12 @@ def test_scoring_stops_when_the_intervals_are_narrow_enough(tmp_path: Path) -> N
         table = run.rollouts().to_pandas()
         wide = clopper_pearson(table["gc_imagined"].sum(), len(table), seen["level"])
         assert (wide.high - wide.low <= target) == (target == 0.25)
+        assert (seen["target_width"], seen["reached"]) == (target, target == 0.25)
+        goal = seen["rates"]["goal_consistency"]
+        assert (goal["value"], goal["low"], goal["high"]) == pytest.approx((table["gc_imagined"].mean(), *wide))
+        told = " ".join(run.manifest["results"]["findings"])
+        assert f"goal consistency {100 * goal['value']:.1f} % [{100 * goal['low']:.1f}, " in told
+        assert ("there are no more rollouts" in told) == (target == 0.02)
         (cell, *_) = json.loads(qualcheck.report(run, "json"))["cells"]
         mine = table[(table["level"] == cell["level"]) & (table["generator"] == cell["generator"])]
         told = clopper_pearson(mine["gc_imagined"].sum(), len(mine), seen["level"])
@@ -101,6 +108,20 @@ def test_inspect_finds_the_rows_of_a_sampled_rollout(tmp_path: Path) -> None:
         shown = qualcheck.inspect(run.path, int(rollout), int(step))
         differ = sum(column["differs"] for column in shown["columns"])
         assert differ == steps["tc_error"][(steps["rollout"] == rollout) & (steps["step"] == step)].iloc[0]
+
+
+def test_outcomes_of_the_file_are_not_taken_for_those_of_a_sample(tmp_path: Path) -> None:
+    run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run", sample=60)
+    table, outcome = run.rollouts(["source_rollout"]).to_pandas(), np.random.default_rng(2).random(332)
+    for key in ("rollout", "source_rollout"):
+        lines = [f"{at},{value}" for at, value in enumerate(outcome)]
+        (tmp_path / f"{key}.csv").write_text("\n".join([f"{key},success", *lines]))
+    with pytest.raises(DataError, match="source_rollout"):
+        match(run, tmp_path / "rollout.csv", ("correctness",))
+    joined = match(run, tmp_path / "source_rollout.csv", ("correctness",)).table
+    assert len(joined) == 60
+    assert set(joined["source_rollout"]) == set(table["source_rollout"])
+    np.testing.assert_allclose(joined["success"], outcome[joined["source_rollout"]])
 
 
 @pytest.mark.parametrize(
@@ -150,6 +171,91 @@ def test_intervals_hold_although_the_data_decide_when_to_stop(p: float, target: 
     rng = np.random.default_rng(7)
     held = sum(_stopped(p, target, 1_500, correlation, rng) for _ in range(200))
     assert held >= 0.95 * 200 - 2 * np.sqrt(200 * 0.05 * 0.95)
+
+
+def _audited(total: int, target: float, rng: np.random.Generator) -> dict[str, bool]:
+    """One audit of a file of three kinds of rollouts by the very rule of `score`: does each interval hold its rate?"""
+    kind = rng.choice(3, total, p=[0.6, 0.3, 0.1])
+    length = rng.integers(5, 31, total)
+    known = length * (rng.random(total) < 0.95)  # some rollouts have no verdict
+    right, legal = (rng.binomial(known, np.array(rates)[kind]) for rates in ([0.99, 0.7, 0.2], [1.0, 0.95, 0.6]))
+    columns: dict[str, Any] = {
+        "gc_imagined": (rng.random(total) < np.array([0.9, 0.5, 0.0])[kind]).astype(np.float32),
+        "correctness": _share(right, known),
+        "legality": _share(legal, known),
+        "coverage_tc": _share(known, length),
+        "coverage_dl": _share(known, length),
+        "length": length,
+        "cluster": rng.integers(0, total, total),
+    }
+    order = proportional_order(kind, rng)
+    sizes = look_sizes(total)
+    level = 1 - (1 - LEVEL) / len(sizes)
+    enough = narrow_enough(level, target)
+    parts: list[dict[str, Any]] = []
+    for begin, end in zip([0, *sizes], sizes, strict=False):
+        parts.append({name: values[order[begin:end]] for name, values in columns.items()})
+        if enough(parts):
+            break
+    seen = {name: np.concatenate([part[name] for part in parts]) for name in columns}
+    truth = {
+        "goal_consistency": columns["gc_imagined"].mean(),
+        "transition_correctness": right.sum() / known.sum(),
+        "dynamics_legality": legal.sum() / known.sum(),
+    }
+    held = {}
+    for name, (value, limits) in headline(seen, level).items():
+        assert limits is not None
+        assert limits.low <= value <= limits.high
+        held[name] = limits.low - 1e-6 <= truth[name] <= limits.high + 1e-6
+    return held
+
+
+def _share(k: Any, n: Any) -> Any:
+    return np.where(n > 0, k / np.maximum(n, 1), np.nan).astype(np.float32)
+
+
+def _fixed(total: int, n: int, p: float, rng: np.random.Generator) -> bool:
+    """One `--sample n` of a file whose rate differs by stratum: does the 95 % interval hold the file's rate?"""
+    kind = rng.choice(3, total, p=[0.6, 0.3, 0.1])
+    goal = rng.random(total) < np.clip(p + np.array([0.1, -0.1, -0.3])[kind], 0, 1)
+    mine = proportional_order(kind, rng)[:n]
+    found = clopper_pearson(float(goal[mine].sum()), n)
+    return bool(found.low <= goal.mean() <= found.high)
+
+
+def test_rates_of_nothing_are_no_rates() -> None:
+    nothing = np.full(3, np.nan, np.float32)
+    names = ("gc_imagined", "correctness", "legality", "coverage_tc", "coverage_dl")
+    columns = {**dict.fromkeys(names, nothing), "length": np.full(3, 5), "cluster": np.arange(3)}
+    assert all(limits is None for _, limits in headline(columns, LEVEL).values())
+    assert not narrow_enough(LEVEL, 0.9)([columns])
+
+
+@pytest.mark.parametrize("target", [0.3, 0.1])
+def test_all_headline_intervals_hold_although_the_widest_decides_when_to_stop(target: float) -> None:
+    rng = np.random.default_rng(11)
+    held = [_audited(1_000, target, rng) for _ in range(150)]
+    for name in held[0]:
+        assert np.mean([each[name] for each in held]) >= 0.95, name
+
+
+@pytest.mark.parametrize(("total", "n"), [(1_000, 60), (100, 60), (60, 60)])
+@pytest.mark.parametrize("p", [0.5, 0.9])
+def test_the_interval_of_a_sample_holds_the_rate_of_the_file(total: int, n: int, p: float) -> None:
+    rng = np.random.default_rng(5)
+    assert np.mean([_fixed(total, n, p, rng) for _ in range(1_000)]) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [0.3, 0.1, 0.05])
+@pytest.mark.parametrize("total", [150, 1_500])
+def test_headline_intervals_hold_in_1000_audits(total: int, target: float) -> None:
+    rng = np.random.default_rng(total)
+    held = [_audited(total, target, rng) for _ in range(1_000)]
+    for name in held[0]:
+        share = np.mean([each[name] for each in held])
+        assert share >= 0.95, f"{name}, {total} rollouts, width {target}: {100 * share:.1f} % of 1,000"
 
 
 @pytest.mark.slow

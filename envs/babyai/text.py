@@ -212,3 +212,16 @@ def say(task: str, params: tuple[str, ...], level: str, rng: np.random.Generator
         return template.format(color=colours[0], type=kinds[0])
     numbered = {f"color{n}": colour for n, colour in enumerate(colours, 1)}
     return template.format(**numbered, **{f"type{n}": kind for n, kind in enumerate(kinds, 1)})
+
+
+def every_placement() -> tuple[Placement, ...]:
+    """Every task with every object that it can name."""
+    things: list[tuple[str, ...]] = [(colour, kind) for colour in COLOURS for kind in TYPES]
+    items = [thing for thing in things if "door" not in thing]
+    named: dict[str, list[tuple[str, ...]]] = {
+        "goto": things,
+        "open": [(colour, "door") for colour in COLOURS],
+        "pickup": items,
+        "putnext": [(*one, *other) for one in items for other in items if one != other],
+    }
+    return tuple(Placement(task, task, params) for task, choices in named.items() for params in choices)

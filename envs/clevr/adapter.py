@@ -259,6 +259,10 @@ class Clevr:
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return goals.TASKS
 
+    def every_placement(self) -> tuple[Placement, ...]:
+        """What an instruction can mean where a task's id alone does not tell; see `qualcheck.explaining.labels`."""
+        return text.every_placement()
+
     def floor(self, task: str, policy: str, horizon: int) -> tuple[int, int] | None:
         from qualcheck.envs.clevr import floors  # not at the top: it also runs by itself, as a module
 

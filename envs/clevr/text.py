@@ -331,3 +331,10 @@ def example(task: str) -> str:
     if task in ("tau_2", "tau_3"):
         return f"{task}:{','.join(clauses[: int(task[-1])])}"
     return f"{task}:red,blue" if task.startswith("tau_") else f"{task}:red" if task.startswith("push_") else task
+
+
+def every_placement() -> tuple[Placement, ...]:
+    """Every task of one or two balls with all that it can name."""
+    pairs = [(one, other) for one in BALLS for other in BALLS if one != other]
+    beside = [_known(f"tau_{side}", *pair) for side in WAY_LETTERS.values() for pair in pairs]
+    return (*beside, *(_known(f"push_{way}", ball) for way in (*WAY_LETTERS.values(), "still") for ball in BALLS))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.cores import cores
-from qualcheck.envs.halfcheetah import goals, layout, reward, rules, text
+from qualcheck.envs.halfcheetah import goals, layout, lookalikes, reward, rules, text
 from qualcheck.envs.halfcheetah.dynamics import Dynamics
 from qualcheck.envs.halfcheetah.layout import (
     BAD_ACTION,
@@ -24,6 +24,7 @@ from qualcheck.envs.halfcheetah.layout import (
     state_of,
     usable_actions,
 )
+from qualcheck.envs.halfcheetah.lookalikes import Step
 from qualcheck.episodes import Episodes
 from qualcheck.errors import UsageError
 from qualcheck.spec import EnvSpec
@@ -118,6 +119,10 @@ class HalfCheetah:
 
     def recognise(self, rollouts: Rollouts) -> tuple[str, str]:  # noqa: ARG002
         return "", ""
+
+    def lookalikes(self) -> dict[str, Step]:
+        """Simulators of other environments whose rows have this shape, by name; see `qualcheck.explaining.worlds`."""
+        return lookalikes.lookalikes(self.spec.obs_size)
 
     def takeable(self, obs: AnyArray) -> IntArray:
         return layout.takeable(obs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from qualcheck.envs.libero.columns import ACTION_SIZE, BODY_FIRST, FINGERS, HAND, HORIZON, JOINTS, OBS_SIZE, POSES
-from qualcheck.spec import ActionSpec, Block, EnvSpec
+from qualcheck.spec import ActionSpec, Block, EnvSpec, Quaternion
 from qualcheck.types import AnyArray, FloatArray
 
 CODE_SIZE = 768
@@ -107,5 +107,6 @@ def make_spec(version: str, codes: tuple[str, ...], situations: tuple[str, ...])
         ),
         situations=situations,
         unsettled=situations[-1:],
+        quaternions=tuple(Quaternion((at + 3, at + 4, at + 5, at + 6), "last") for at in POSES),
         batch_transitions=BATCH,
     )

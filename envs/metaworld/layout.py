@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qualcheck.spec import ActionSpec, Block, EnvSpec
+from qualcheck.spec import ActionSpec, Block, EnvSpec, Quaternion
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Rollouts
 
 OBS_SIZE, CODE_SIZE, ACTION_SIZE = 91, 768, 4
@@ -149,6 +149,12 @@ def make_spec(version: str = "1") -> EnvSpec:
             "steps_since_contact",
         ),
         situations=SITUATIONS,
+        quaternions=tuple(
+            Quaternion((at - 4, at - 3, at - 2, at - 1), "last" if entity in SCALAR_LAST else "first")
+            for entity in ENTITIES
+            if entity != NO_QUATERNION
+            for at in (block(entity).stop,)
+        ),
         unrewarded=tuple(task for task in TASKS if task not in REWARDED),
         batch_transitions=BATCH,
     )

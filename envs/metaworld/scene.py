@@ -157,9 +157,10 @@ def _hang_door(spec: mujoco.MjSpec) -> None:
 
 
 def _strip(spec: mujoco.MjSpec) -> None:
-    used = set()
+    used, masks = set(), [(geom.contype, geom.conaffinity) for geom in spec.geoms]
     for geom in list(spec.geoms):
-        seen_only = geom.contype == 0 and geom.conaffinity == 0 and geom.group not in (4, 5)
+        meets = any(geom.contype & other[1] or geom.conaffinity & other[0] for other in masks)
+        seen_only = not meets and geom.group not in (4, 5)
         if seen_only and geom.name not in ("handle", "mug"):  # those two carry a frame that rows show
             geom.delete()
         else:

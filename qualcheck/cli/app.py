@@ -20,6 +20,7 @@ from qualcheck.cli.filter import filter_
 from qualcheck.cli.inspect import inspect
 from qualcheck.cli.report import report
 from qualcheck.cli.score import score
+from qualcheck.cli.selftest import selftest
 from qualcheck.cli.validate import validate
 from qualcheck.errors import QualcheckError
 
@@ -37,6 +38,7 @@ app.command("calibrate")(calibrate)
 app.command("convert")(convert)
 app.command("inspect")(inspect)
 app.command("collect")(collect)
+app.command("selftest")(selftest)
 app.command("validate")(validate)
 app.command("envs")(envs)
 app.command("demo")(demo)

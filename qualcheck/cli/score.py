@@ -140,4 +140,5 @@ def summary(run: Any) -> str:
     referee = results["referee"]
     lines.append(f"  {'checked in the simulator':<28}{referee['agreed']:,} of {referee['checked']:,} agree")
     lines += [f"  note: {finding}" for finding in results["findings"]]
+    lines += [f"  explanation: {each['text']}" for each in results.get("explanations", ())]
     return "\n".join(lines)

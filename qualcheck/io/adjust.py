@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,7 @@ class AdjustedSource:
         self._coded: set[int] = set()  # rollouts that had a code and no text
         self._unnamed: set[int] = set()  # of these, the ones without a reference code
 
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> Mapping[str, Any]:
         """The file's top-level values as stored."""
         return self._inner.keys()
 

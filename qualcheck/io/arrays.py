@@ -12,7 +12,8 @@ from qualcheck.errors import DataError
 from qualcheck.io import goals
 from qualcheck.io.canonical_types import int32
 from qualcheck.io.instructions import TextLists, first_strings
-from qualcheck.io.layouts import choose, takes
+from qualcheck.io.layouts import advice, choose, takes
+from qualcheck.io.stored import Reshaped, Stored
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray
 
@@ -24,6 +25,7 @@ START_KEY, STEP_KEY, RESET_KEY = "qualcheck_start", "qualcheck_source_step", "qu
 HIDDEN_KEY = "qualcheck_hidden"  # hidden state of a cut before its first action
 SOURCE_KEY, ROLLOUT_KEY = "qualcheck_source", "qualcheck_source_rollout"
 FLAGS_KEY, DEFECT_KEY = "qualcheck_flags", "qualcheck_defect"  # what the arrays themselves do not show
+Array = AnyArray | Stored
 TEXT_OWN = (START_KEY, SOURCE_KEY, FLAGS_KEY, DEFECT_KEY)
 
 
@@ -63,7 +65,7 @@ class PaddedArrays:
         self.goals = self._goal_values()  # one entry a rollout, see `goals.goal_row`
         self.own = self._own_arrays()
         self.row_dtype = self._row_dtype()
-        self.extra_step: dict[str, AnyArray] = {}
+        self.extra_step: dict[str, Array] = {}
         self.extra_rollout: dict[str, Any] = {}
         self.metadata: dict[str, Any] = {}
         self._sort_extras()
@@ -83,7 +85,7 @@ class PaddedArrays:
     def broken(self, key: str, found: str, expected: str, advice: str) -> DataError:
         return DataError(f"{self.path}: {key!r} has {found}; expected {expected}. {advice}")
 
-    def _numbers(self, key: str, required: bool = False) -> AnyArray | None:
+    def _numbers(self, key: str, required: bool = False) -> Array | None:
         if self.raw.get(key) is None:
             if required:
                 known = ", ".join(sorted(str(k)[:40] for k in self.raw)[:20]) or "none"
@@ -94,23 +96,26 @@ class PaddedArrays:
             return None
         value = self.raw[key]
         self._used.add(key)
-        if not isinstance(value, np.ndarray):
+        if not isinstance(value, np.ndarray | Stored):
             raise self.broken(key, f"a {type(value).__name__}", "an array of numbers", "Save it as one padded array")
         if value.dtype.kind not in "biuf":
             raise self.broken(key, f"dtype {value.dtype}", "real numbers", "Save it as one padded array of numbers")
         return value
 
-    def _action_array(self) -> AnyArray:
+    def _action_array(self) -> Array:
         actions = self._numbers("actions", required=True)
         assert actions is not None
         kind, size = self.spec.action.kind, self.spec.action.size
         if actions.ndim >= 2 and takes(self.spec, actions.shape[2:]):
-            one = actions if actions.ndim == 3 else actions[:, :, None]
-            return one[:, :, 0] if kind == "discrete" else one
+            steps = actions.shape[1]
+            return _reshaped(actions, (steps,) if kind == "discrete" else (steps, *(actions.shape[2:] or (1,))))
         expected = "(N, T) or (N, T, 1)" if kind == "discrete" else f"(N, T, {size})"
-        raise self.broken("actions", f"shape {actions.shape}", f"{expected} for {self.spec.id}", "Is --env right?")
+        raise self.broken("actions", f"shape {actions.shape}", f"{expected} for {self.spec.id}", self._advice(actions))
 
-    def _next_array(self) -> AnyArray | None:
+    def _advice(self, actions: Array) -> str:
+        return advice(self.obs.shape[2], actions.shape[2:], [self.spec])
+
+    def _next_array(self) -> Array | None:
         rows = self._numbers("next_observations")
         if rows is None:
             return None
@@ -120,7 +125,7 @@ class PaddedArrays:
             raise self.broken("next_observations", f"shape {rows.shape}", expected, "Check the program that wrote it")
         return rows
 
-    def _per_step(self, keys: tuple[str, ...], also: int | None = None) -> AnyArray | None:
+    def _per_step(self, keys: tuple[str, ...], also: int | None = None) -> Array | None:
         """The first of `keys` in the file as (N', T)."""
         for key in keys:
             if keys in (TERMINAL_KEYS, TRUNCATED_KEYS) and getattr(self.raw.get(key), "ndim", 0) == 1:
@@ -129,7 +134,7 @@ class PaddedArrays:
             if value is None:
                 continue
             if value.ndim == 3 and value.shape[2] == 1:
-                value = value[:, :, 0]
+                value = _reshaped(value, value.shape[1:2])
             if value.ndim != 2 or value.shape[1] not in (self.steps, also):
                 shape = f"(N, {self.steps}) or (N, {self.steps}, 1)"
                 raise self.broken(key, f"shape {value.shape}", shape, "Check the program that wrote it")
@@ -141,9 +146,9 @@ class PaddedArrays:
         if value is None:
             return None
         self._used.add("instructions")
-        texts = isinstance(value, np.ndarray) and value.dtype.kind in "USO" and value.ndim >= 1
+        texts = isinstance(value, np.ndarray | Stored) and value.dtype.kind in "USO" and value.ndim >= 1
         if not texts and not isinstance(value, list | tuple | TextLists):
-            found = f"dtype {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+            found = f"dtype {value.dtype}" if isinstance(value, np.ndarray | Stored) else f"a {type(value).__name__}"
             raise self.broken("instructions", found, "a list or array of text", "One entry for each rollout")
         return value
 
@@ -188,7 +193,7 @@ class PaddedArrays:
     def levels(self, begin: int, end: int) -> list[str] | None:
         """Level of each rollout, where the file has one text for each."""
         value = self.extra_rollout.get("level")
-        if isinstance(value, np.ndarray) and (value.ndim != 1 or value.dtype.kind not in "USO"):
+        if isinstance(value, np.ndarray | Stored) and (value.ndim != 1 or value.dtype.kind not in "USO"):
             return None
         if value is None or not any(isinstance(item, str | bytes) for item in value[:1]):
             return None
@@ -199,11 +204,20 @@ class PaddedArrays:
             if key in self._used:
                 continue
             name = str(key)
-            if isinstance(value, np.ndarray) and value.ndim >= 1 and len(value) == self.n_rollouts:
+            if isinstance(value, np.ndarray | Stored) and value.ndim >= 1 and len(value) == self.n_rollouts:
                 plain = value.dtype.kind in "biufUS"
                 per_step = plain and value.ndim >= 2 and value.shape[1] == self.steps
                 (self.extra_step if per_step else self.extra_rollout)[name] = value
             elif isinstance(value, list | tuple | TextLists) and len(value) == self.n_rollouts:
                 self.extra_rollout[name] = value
             else:
-                self.metadata[name] = value
+                self.metadata[name] = value.whole() if isinstance(value, Stored) else value
+
+
+def _reshaped(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array with entries of another shape that differs in a last axis of size 1 only."""
+    if array.shape[1:] == shape:
+        return array
+    if isinstance(array, Stored):
+        return Reshaped(array, shape)
+    return array[:, :, 0] if len(shape) < array.ndim - 1 else array[:, :, None]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError
 from qualcheck.io.instructions import TextLists
+from qualcheck.io.parquet_columns import Reordered, StoredBytes, StoredTexts, unreadable
 from qualcheck.types import AnyArray, IntArray
 
 EMPTY_MARK = b"qualcheck.empty_shapes"  # shapes of a file without rollouts
@@ -29,18 +30,16 @@ def recognises(names: list[str]) -> bool:
 def read_benchmark(path: Path, file: pq.ParquetFile) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arrays by key, rollouts in the order of `row_index`, and the file's own scalars.
 
+    Arrays of raw bytes come as `Stored` and texts as lists that are read when asked for; their sizes are checked then.
+
     Raises:
         DataError: a shape, dtype or data column does not fit the others.
     """
-    try:
-        table = file.read()
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read ({_first_line(error)}). Is the file whole? Copy it again") from error
-    order = _order(path, table)
+    columns = _Columns(path, file)
     arrays: dict[str, Any] = {}
     scalars: dict[str, Any] = {}
-    names = set(table.column_names)
-    for name in table.column_names:
+    names = set(columns.names)
+    for name in columns.names:
         stem = name.removesuffix("_data")
         part_of_array = any(
             name.endswith(end) and f"{name.removesuffix(end)}_data" in names for end in ("_shape", "_dtype")
@@ -48,69 +47,129 @@ def read_benchmark(path: Path, file: pq.ParquetFile) -> tuple[dict[str, Any], di
         if name == "row_index" or part_of_array:
             continue
         if name.endswith("_data") and name.startswith("list_"):
-            arrays[stem.removeprefix("list_")] = _ragged(path, table, stem, order)
+            arrays[stem.removeprefix("list_")] = _ragged(columns, stem)
         elif name.endswith("_data") and f"{stem}_shape" in names:
-            arrays[stem] = _full_array(path, table, stem, order)
+            arrays[stem] = _full_array(columns, stem)
         elif name.startswith("list_"):
-            arrays[name.removeprefix("list_")] = _one(table[name]).take(order).to_pylist()
-        elif table.num_rows:
-            scalars[name] = table[name][0].as_py()
+            arrays[name.removeprefix("list_")] = columns.values(name)
+        elif columns.rows:
+            scalars[name] = columns.first(name)
     return arrays, scalars
 
 
-def _order(path: Path, table: pa.Table) -> pa.Array:
-    column = table["row_index"]
+class _Columns:
+    """The columns of a file, rollouts in the order of `row_index`."""
+
+    def __init__(self, path: Path, file: pq.ParquetFile) -> None:
+        self.path, self._file = path, file
+        self.schema: pa.Schema = file.schema_arrow
+        self.names: list[str] = self.schema.names
+        self.rows: int = file.metadata.num_rows
+        order = _order(path, self._read("row_index"))
+        self.order = None if np.array_equal(order, np.arange(len(order))) else order  # (N,)
+
+    def kind(self, name: str) -> pa.DataType:
+        return self.schema.field(name).type
+
+    def _read(self, name: str) -> pa.ChunkedArray:
+        try:
+            return self._file.read(columns=[name], use_threads=False)[name]
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(self.path, error) from error
+
+    def first(self, name: str) -> Any:
+        """What the first row of the file holds."""
+        try:
+            return next(self._file.iter_batches(1, columns=[name], use_threads=False))[name][0].as_py()
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(self.path, error) from error
+
+    def whole(self, name: str) -> pa.Array:
+        """A column in memory."""
+        column = self._read(name)
+        joined = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        return joined if self.order is None else joined.take(pa.array(self.order))
+
+    def values(self, name: str) -> list[Any]:
+        """A column as Python's own values, equal texts only once."""
+        column = self.whole(name)
+        if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+            listed: list[Any] = column.to_pylist()
+            return listed
+        coded = column.dictionary_encode()
+        texts = [*coded.dictionary.to_pylist(), None]
+        return [texts[place] for place in coded.indices.fill_null(len(texts) - 1).to_pylist()]
+
+    def texts(self, name: str) -> TextLists:
+        if self.order is None:
+            return StoredTexts(self.path, name, self.rows, self.kind(name))
+        return TextLists(self.whole(name))
+
+    def empty(self, name: str) -> int:
+        """Rows of a column that are known to be empty."""
+        place = self.names.index(name)
+        if self._file.schema_arrow.field(place).type.num_fields:
+            return int(self._read(name).null_count)
+        leaf = [self._file.schema.column(i).path for i in range(len(self._file.schema))].index(name)
+        groups = (self._file.metadata.row_group(i) for i in range(self._file.num_row_groups))
+        told = (group.column(leaf).statistics for group in groups)
+        return sum(int(known.null_count or 0) for known in told if known is not None)
+
+
+def _order(path: Path, column: pa.ChunkedArray) -> IntArray:
     if not pa.types.is_integer(column.type) or column.null_count:
         raise DataError(
             f"{path}: row_index is {column.type} with {column.null_count} empty cells; expected an integer on every "
             "row. Number the rows 0, 1, 2, ..."
         )
     places: IntArray = column.to_numpy()
-    order = np.argsort(places, kind="stable")
+    order: IntArray = np.argsort(places, kind="stable")
     if len(places) and not np.diff(places[order]).all():
         raise DataError(f"{path}: row_index holds a number twice; expected each once. Number the rows 0, 1, 2, ...")
-    return pa.array(order)
+    return order
 
 
-def _full_array(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
-    if not table.num_rows:
-        return _no_rows(path, table, key)
-    column = table[f"{key}_data"]
-    shape = _row_shape(path, key, table[f"{key}_shape"][0].as_py())
-    if column.null_count:
-        raise DataError(f"{path}: {key}_data is empty on {column.null_count} rows; expected data on every row")
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return _from_bytes(path, table, key, shape, order)
-    lists = _one(column).take(order)
-    if not pa.types.is_list(lists.type) and not pa.types.is_large_list(lists.type):
-        raise DataError(f"{path}: {key}_data is {column.type}; expected bytes or a list, as the benchmark writes")
-    texts = pa.types.is_string(lists.type.value_type) or pa.types.is_large_string(lists.type.value_type)
-    if texts:
-        return TextLists(lists)
+def _full_array(columns: _Columns, key: str) -> Any:
+    path, name = columns.path, f"{key}_data"
+    if not columns.rows:
+        return _no_rows(path, columns.schema, key)
+    kind = columns.kind(name)
+    shape = _row_shape(path, key, columns.first(f"{key}_shape"))
+    empty = columns.empty(name)
+    if empty:
+        raise DataError(f"{path}: {name} is empty on {empty} rows; expected data on every row")
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        stored = StoredBytes(path, name, (columns.rows, *shape), _dtype(columns, key))
+        return stored if columns.order is None else Reordered(path, stored, columns.order)
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        raise DataError(f"{path}: {name} is {kind}; expected bytes or a list, as the benchmark writes")
+    if pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type):
+        return columns.texts(name)
+    lists = columns.whole(name)
     values = np.asarray(lists.flatten().to_numpy(zero_copy_only=False))
     if (lists.value_lengths().to_numpy() != math.prod(shape)).any():
-        raise DataError(f"{path}: {key}_data holds lists of other lengths than {key}_shape says. Write the file again")
+        raise DataError(f"{path}: {name} holds lists of other lengths than {key}_shape says. Write the file again")
     return values.reshape(len(lists), *shape)
 
 
-def _no_rows(path: Path, table: pa.Table, key: str) -> AnyArray:
+def _no_rows(path: Path, schema: pa.Schema, key: str) -> AnyArray:
     """An array of no rollouts, of the shape that the file says once for all."""
     try:
-        told = json.loads((table.schema.metadata or {}).get(EMPTY_MARK, b"{}")).get(key)
+        told = json.loads((schema.metadata or {}).get(EMPTY_MARK, b"{}")).get(key)
         return np.zeros((0,), np.float32) if told is None else np.zeros((0, *told["shape"][1:]), told["dtype"])
     except (ValueError, TypeError, KeyError, AttributeError, MemoryError) as error:
         raise DataError(f"{path}: the shape of {key!r} in its metadata cannot be read. Write the file again") from error
 
 
-def _ragged(path: Path, table: pa.Table, key: str, order: pa.Array) -> Any:
+def _ragged(columns: _Columns, key: str) -> Any:
     """Lists of one entry a rollout: of text as they are, of numbers as arrays of each row's own shape."""
-    lists = _one(table[f"{key}_data"]).take(order)
-    listed = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
-    names = table.column_names
-    numbers = listed and (pa.types.is_integer(lists.type.value_type) or pa.types.is_floating(lists.type.value_type))
-    if not numbers or f"{key}_shape" not in names or f"{key}_dtype" not in names:
-        return TextLists(lists)
-    told = (table[f"{key}_{what}"].combine_chunks().take(order).to_pylist() for what in ("shape", "dtype"))
+    path, kind = columns.path, columns.kind(f"{key}_data")
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    numbers = listed and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type))
+    if not numbers or f"{key}_shape" not in columns.names or f"{key}_dtype" not in columns.names:
+        return columns.texts(f"{key}_data")
+    lists = columns.whole(f"{key}_data")
+    told = (columns.values(f"{key}_{what}") for what in ("shape", "dtype"))
     arrays = []
     for values, shape, dtype in zip(lists.to_pylist(), *told, strict=True):
         found = _SHAPE.fullmatch(shape) if isinstance(shape, str) and len(shape) < 200 else None
@@ -132,36 +191,8 @@ def _row_shape(path: Path, key: str, text: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in found[1].split(","))[1:]
 
 
-def _from_bytes(path: Path, table: pa.Table, key: str, shape: tuple[int, ...], order: pa.Array) -> AnyArray:
-    name = table[f"{key}_dtype"][0].as_py() if f"{key}_dtype" in table.column_names else None
+def _dtype(columns: _Columns, key: str) -> np.dtype[Any]:
+    name = columns.first(f"{key}_dtype") if f"{key}_dtype" in columns.names else None
     if not isinstance(name, str) or not _DTYPE.fullmatch(name):
-        raise DataError(f"{path}: {key}_dtype is not a plain number type; expected a name such as 'float32'")
-    dtype = np.dtype(name).newbyteorder("<")
-    size = math.prod(shape) * dtype.itemsize
-    chunks = []
-    for chunk in table[f"{key}_data"].chunks:
-        wide = chunk.cast(pa.large_binary())
-        _, offsets, data = wide.buffers()
-        ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
-        wrong = np.flatnonzero(np.diff(ends) != size)
-        if len(wrong):
-            found = int(np.diff(ends)[wrong[0]])
-            raise DataError(
-                f"{path}: {key}_data has a row of {found} bytes; {key}_shape and {key}_dtype ask for {size}. "
-                "Write the file again"
-            )
-        if size and len(wide):
-            chunks.append(np.frombuffer(data, np.uint8)[int(ends[0]) : int(ends[-1])].view(dtype).reshape(-1, *shape))
-    if not chunks:
-        return np.zeros((table.num_rows, *shape), dtype)
-    whole = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
-    places = order.to_numpy()
-    return whole if np.array_equal(places, np.arange(len(places))) else whole[places]
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n")[0][:200]
+        raise DataError(f"{columns.path}: {key}_dtype is not a plain number type; expected a name such as 'float32'")
+    return np.dtype(name).newbyteorder("<")

@@ -21,7 +21,7 @@ from qualcheck.io.gather import (
 )
 from qualcheck.io.instructions import first_strings
 from qualcheck.io.last_action import LastAction, finding, settle
-from qualcheck.io.layouts import choose, takes
+from qualcheck.io.layouts import advice, choose, takes
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray, Rollouts
 
@@ -118,7 +118,7 @@ class FlatSource:
             expected = "(M,) or (M, 1)" if spec.action.kind == "discrete" else f"(M, {spec.action.size})"
             raise DataError(
                 f"{self.path}: 'actions' has {action.dtype} of shape {action.shape}; expected numbers {expected} for "
-                f"{spec.id}. Is --env right?"
+                f"{spec.id}. {advice(self._columns.obs.shape[1], action.shape[1:], [spec])}"
             )
         if spec.action.kind == "discrete":
             flat = action.reshape(-1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from qualcheck.io.encodings import code_varies
+from qualcheck.io.stored import Stored, blocks
 from qualcheck.spec import ActionSpec
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
@@ -18,6 +21,66 @@ def rows_of(block: AnyArray, places: IntArray) -> AnyArray:
         return np.take(flat, places, axis=0) if len(flat) else flat[:0]
     rollout, step = np.divmod(places, max(block.shape[1], 1))
     return np.ascontiguousarray(block[rollout, step], dtype=native)
+
+
+def picked(array: AnyArray | Stored, begin: int, end: int, places: IntArray, width: int | None = None) -> AnyArray:
+    """Rows `places`, which do not fall, of the rollouts begin..end-1 of a padded array, (M, ...).
+
+    Args:
+        places: (M,) in the (n * T) rows of these rollouts.
+        width: columns of each row that are wanted; None: all.
+    """
+    if isinstance(array, np.ndarray):
+        block = array[begin:end]
+        return rows_of(block if width is None else block[:, :, :width], places)
+    rows = array.shape[2:] if width is None else (min(width, array.shape[2]), *array.shape[3:])
+    found = np.empty((len(places), *rows), array.dtype.newbyteorder("="))
+    for first, last, block in blocks(array, begin, end):
+        low, high, here = _inside(places, first - begin, last - begin, array.shape[1])
+        found[low:high] = rows_of(block if width is None else block[:, :, :width], here)
+    return found
+
+
+def without_codes(
+    array: AnyArray | Stored,
+    begin: int,
+    end: int,
+    places: IntArray,
+    mask: BoolArray,
+    size: int,
+    dtype: np.dtype[Any],
+) -> tuple[AnyArray, AnyArray, BoolArray]:
+    """Rows of padded observations that end in an instruction code, and the codes, in one pass.
+
+    Args:
+        places: as of `picked`.
+        mask: valid rows of these rollouts, (n, T).
+        size: columns before the code.
+        dtype: of the rows.
+
+    Returns:
+        Rows (M, size), the code on the first valid row of each rollout (n, E), and where it is another on a later
+        valid row (n,).
+    """
+    n, (_, steps, width) = end - begin, array.shape
+    rows = np.empty((len(places), size), dtype)
+    codes = np.zeros((n, width - size), array.dtype.newbyteorder("="))
+    varies = np.zeros(n, bool)
+    first_row = mask.argmax(axis=1) if mask.shape[1] else np.zeros(n, np.int64)
+    for first, last, block in blocks(array, begin, end):
+        here = slice(first - begin, last - begin)
+        low, high, inside = _inside(places, here.start, here.stop, steps)
+        rows[low:high] = rows_of(block[:, :, :size], inside)
+        if steps:
+            codes[here] = block[np.arange(len(block)), first_row[here], size:]
+            varies[here] = code_varies(block[:, :, size:], mask[here])
+    return rows, codes, varies
+
+
+def _inside(places: IntArray, first: int, last: int, steps: int) -> tuple[int, int, IntArray]:
+    """Which of the places lie in rollouts first..last-1, and these counted from there."""
+    low, high = np.searchsorted(places, [first * steps, last * steps])
+    return int(low), int(high), places[low:high] - first * steps
 
 
 def batch_bounds(length: IntArray, most: int) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.io.instructions import TextLists
+from qualcheck.io.stored import Stored
 from qualcheck.types import AnyArray, BoolArray, IntArray
 
 
@@ -43,7 +44,7 @@ def held(value: Any) -> bool:
     """Whether a key holds one goal a rollout: an array (N, G), (N, T, G) or of objects, or a list of such rows."""
     if isinstance(value, TextLists):
         return False
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, np.ndarray | Stored) and value.dtype != object:
         return value.dtype.kind in "biuf" and value.ndim in (2, 3)
     rows = value if isinstance(value, list | tuple | np.ndarray) and np.ndim(value[:0]) == 1 else []
     return any(goal_row(row) is not None for row in rows)

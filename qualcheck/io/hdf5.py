@@ -1,7 +1,8 @@
-"""HDF5 files of padded or flat arrays: the datasets at the top of the file, by name."""
+"""HDF5 files of padded or flat arrays: the datasets at the top of the file, by name, left on the disk."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import h5py
 import numpy as np
 
 from qualcheck.errors import DataError
-from qualcheck.io.limits import check_unpacked
+from qualcheck.io.limits import check_fits, check_ratio
+from qualcheck.io.stored import Contiguous, Stored
 from qualcheck.types import AnyArray
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -25,8 +27,56 @@ _OWN_FILTERS = {
 }
 
 
+class Chunked(Stored):
+    """A data set in pieces, compressed or not; the pieces that hold the last entries asked for are kept.
+
+    The file is opened for each block, so that it is free in between.
+    """
+
+    def __init__(self, path: Path, data: h5py.Dataset) -> None:
+        super().__init__(data.shape, data.dtype)
+        self.path, self._name = path, data.name
+        self._rows = data.chunks[0] if data.chunks else 1  # entries that are unpacked together anyway
+        self._from, self._held = 0, np.zeros((0, *self.shape[1:]), self.dtype)
+
+    @property
+    def step(self) -> int:
+        return -(-super().step // self._rows) * self._rows
+
+    def read(self, begin: int, end: int) -> AnyArray:
+        if not self._from <= begin <= end <= self._from + len(self._held):
+            first = begin // self._rows * self._rows
+            last = min(-(-end // self._rows) * self._rows, len(self))
+            check_fits(self.path, (last - first) * self.rollout_bytes)
+            self._from, self._held = first, _read(self.path, self._name, lambda data: data[first:last])
+        return self._held[begin - self._from : end - self._from]
+
+    def whole(self) -> AnyArray:
+        check_fits(self.path, len(self) * self.rollout_bytes)
+        return _read(self.path, self._name, lambda data: data[()])
+
+
+class StoredText(Stored):
+    """A data set of text of any length, one a rollout."""
+
+    def __init__(self, path: Path, data: h5py.Dataset) -> None:
+        super().__init__(data.shape, np.dtype("U"))
+        self.path, self._name = path, data.name
+
+    @property
+    def step(self) -> int:
+        return 4_096
+
+    def read(self, begin: int, end: int) -> AnyArray:
+        return _read(self.path, self._name, lambda data: data.asstr("utf-8", "replace")[begin:end].astype(str))
+
+    def __getitem__(self, part: slice) -> AnyArray:
+        begin, end, _ = part.indices(len(self))
+        return self.read(begin, max(begin, end))
+
+
 def read_hdf5(path: Path) -> dict[str, Any]:
-    """Its datasets by name, and its attributes. Uncompressed arrays are mapped from the disk.
+    """Its datasets by name, arrays as `Stored`, and its attributes.
 
     Groups, and anything that lies outside the file, are left alone: external links and external storage are refused.
 
@@ -36,15 +86,27 @@ def read_hdf5(path: Path) -> dict[str, Any]:
     try:
         with h5py.File(path, "r") as file:
             datasets = _datasets(path, file)
-            check_unpacked(path, sum(_size(data) for data in datasets.values() if _offset(data) is None))
+            check_ratio(path, sum(_size(data) for data in datasets.values() if _offset(data) is None))
             found = {name: _values(path, data) for name, data in datasets.items()}
             return {**{name: _plain(value) for name, value in file.attrs.items()}, **found}
     except DataError:
         raise
     # the library raises nearly any exception on a file that is not what it claims
     except Exception as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise DataError(f"{path}: the HDF5 file cannot be read ({reason}). Is it whole? Copy it again") from error
+        raise _unreadable(path, error) from error
+
+
+def _read(path: Path, name: str, read: Callable[[h5py.Dataset], AnyArray]) -> AnyArray:
+    try:
+        with h5py.File(path, "r") as file:
+            return read(file[name])
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    return DataError(f"{path}: the HDF5 file cannot be read ({reason}). Is it whole? Copy it again")
 
 
 def _datasets(path: Path, file: h5py.File) -> dict[str, h5py.Dataset]:
@@ -83,13 +145,14 @@ def _offset(data: h5py.Dataset) -> int | None:
 def _values(path: Path, data: h5py.Dataset) -> Any:
     offset = _offset(data)
     if offset is not None:
-        if offset + _size(data) > path.stat().st_size:
-            raise DataError(f"{path}: {data.name!r} goes on past the end of the file. Copy it again")
-        return np.memmap(path, data.dtype, "r", offset, data.shape)
+        return Contiguous(path, data.name, data.shape, data.dtype, offset)
     if h5py.check_string_dtype(data.dtype) is not None:
-        return _plain(data.asstr("utf-8", "replace")[()])
+        return StoredText(path, data) if data.shape else _plain(data.asstr("utf-8", "replace")[()])
     if data.dtype.kind not in "biufSU" or data.shape is None:
         return None
+    if data.shape and data.size and data.dtype.kind in "biuf":
+        return Chunked(path, data)
+    check_fits(path, _size(data))
     return _plain(data[()])
 
 

@@ -19,12 +19,15 @@ class TextLists:
         return len(self._column)
 
     def __getitem__(self, part: slice) -> list[Any]:
-        values: list[Any] = self._column[part].to_pylist()
+        values: list[Any] = self._part(part).to_pylist()
         return values
+
+    def _part(self, part: slice) -> pa.Array:
+        return self._column[part]
 
     def first(self, begin: int, end: int) -> list[Any]:
         """Element 0 of each list; None where there is none."""
-        part = self._column[begin:end]
+        part = self._part(slice(begin, end))
         lengths = pc.list_value_length(part)
         # element 0 of an empty list is an error in Arrow
         if pc.min(lengths).as_py() == 0 or part.null_count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qualcheck.errors import DataError, unknown_name
+from qualcheck.errors import DataError, MissingExtra, unknown_name
 from qualcheck.registry import known, load
 from qualcheck.spec import EnvSpec
 
@@ -44,9 +44,29 @@ def choose(path: Path | str, specs: Sequence[EnvSpec], columns: int, actions: tu
         names = ", ".join(dict.fromkeys(spec.id for spec in specs))
         raise DataError(
             f"{path}: 'observations' has {columns} columns; expected {' or '.join(map(str, sizes))} for {names}. "
-            "Is --env right?"
+            f"{advice(columns, actions, specs)}"
         )
     return next((spec for spec in wide if takes(spec, actions)), wide[0])
+
+
+def advice(columns: int, actions: tuple[int, ...], specs: Sequence[EnvSpec]) -> str:
+    """What to ask of a file whose rows or actions do not fit: which other environments they do fit, if any.
+
+    Args:
+        columns: numbers of a row as stored.
+        actions: shape of one action as stored, () or (A,).
+        specs: the layouts that were expected.
+    """
+    fitting = []
+    for env in sorted(set(known()) - {spec.id for spec in specs}):
+        try:
+            adapter = load(env)
+        except MissingExtra:  # nothing is known of it here
+            continue
+        if any(columns in widths(spec) and takes(spec, actions) for spec in adapter.layouts()):
+            fitting.append(env)
+        adapter.close()
+    return f"It looks like {' or '.join(fitting)}. Is --env right?" if fitting else "Is --env right?"
 
 
 def widths(spec: EnvSpec) -> list[int]:

@@ -20,12 +20,22 @@ def check_unpacked(path: Path, size: int) -> None:
     Raises:
         DataError: it does.
     """
+    check_ratio(path, size)
+    check_fits(path, size)
+
+
+def check_ratio(path: Path, size: int) -> None:
+    """Refuse a file that unpacks to far more than it can mean; see `check_unpacked`."""
     stored = path.stat().st_size
     if size > max(SMALL, MOST_TIMES * stored):
         raise DataError(
             f"{path}: {stored:,} bytes that unpack to {size:,}; expected at most {MOST_TIMES} times as many. "
             "If its arrays are real, save them uncompressed"
         )
+
+
+def check_fits(path: Path, size: int) -> None:
+    """Refuse what this machine cannot hold at once; see `check_unpacked`."""
     held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > held // 2:
         raise DataError(

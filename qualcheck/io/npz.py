@@ -12,6 +12,7 @@ import numpy as np
 
 from qualcheck.errors import DataError
 from qualcheck.io.limits import check_unpacked
+from qualcheck.io.stored import Contiguous
 from qualcheck.types import AnyArray
 
 MAGIC = b"PK\x03\x04"
@@ -19,7 +20,7 @@ LOCAL_HEADER = 30  # bytes of a member's local header before its name
 
 
 def read_npz(path: Path) -> dict[str, Any]:
-    """The arrays by name; a 0-d one comes as its value. Members stored uncompressed are mapped from the disk.
+    """The arrays by name; a 0-d one comes as its value. Members stored uncompressed stay on the disk.
 
     Raises:
         DataError: no readable archive of arrays, an array of objects, or more data than its size allows.
@@ -55,6 +56,8 @@ def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> An
         if head + count * dtype.itemsize != member.file_size:
             raise _broken(path, member, f"announces {dtype} {shape} and holds {member.file_size - head} bytes")
         if member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1 and count:
+            if shape and not fortran and dtype.kind in "biuf":
+                return Contiguous(path, member.filename, shape, dtype, _begin(path, member) + head)
             flat: AnyArray = np.memmap(path, dtype, "r", _begin(path, member) + head, (count,))
         else:
             data = stream.read(member.file_size)

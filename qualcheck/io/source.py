@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from qualcheck.io.mapped import mapped_parquet, refuse_irregular
 from qualcheck.io.npy import load_npy
 from qualcheck.io.padded import PaddedSource
 from qualcheck.io.pair import with_partner
+from qualcheck.io.stored import Stored, in_memory
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, Rollouts
 
@@ -70,7 +71,7 @@ class Source(Protocol):
 
     def batches(self, max_transitions: int = 65_536, extras: bool = False) -> Iterator[Rollouts]: ...
 
-    def keys(self) -> dict[str, Any]:
+    def keys(self) -> Mapping[str, Any]:
         """The file's top-level values as stored, padding included; empty for the canonical layout."""
         ...
 
@@ -141,6 +142,10 @@ def _open(path: Path, specs: Sequence[EnvSpec], index: int, last_action: str, tr
 def _from_raw(
     path: Path, format: str, raw: Any, specs: Sequence[EnvSpec], index: int, last_action: str
 ) -> PaddedSource | FlatSource:
+    obs = raw.get("observations") if isinstance(raw, dict) else None
+    if isinstance(obs, Stored) and obs.ndim == 3:
+        return PaddedSource(path, format, specs, raw, index, last_action)
+    raw = in_memory(raw) if isinstance(raw, dict) else raw
     if records.is_records(raw):
         columns, metadata = records.from_records(path, raw)
         kept = raw if isinstance(raw, dict) else {}
@@ -160,7 +165,7 @@ def _from_raw(
 
 
 def load_raw(path: Path, head: bytes, trust: bool) -> tuple[str, Any]:
-    """The kind of a file that is no Parquet, and its contents as plain data.
+    """The kind of a file that is no Parquet, and its contents as plain data, arrays that stay on the disk as `Stored`.
 
     Raises:
         DataError: of another kind, refused or broken.
@@ -234,6 +239,8 @@ def _open_parquet(path: Path, specs: Sequence[EnvSpec], index: int, last_action:
         return canonical_reader.CanonicalSource(path, specs, file, index, last_action)
     if benchmark_parquet.recognises(names):
         arrays, scalars = benchmark_parquet.read_benchmark(path, file)
+        if getattr(arrays.get("observations"), "ndim", 3) != 3:
+            arrays = in_memory(arrays)
         if records.is_records(arrays):
             columns, metadata = records.from_records(path, arrays)
             return FlatSource(path, "records", specs, columns, index, last_action, {**scalars, **metadata}, arrays)

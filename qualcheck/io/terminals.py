@@ -23,22 +23,41 @@ def late_in_lists(marked: Sequence[AnyArray | None], length: Sequence[int]) -> B
     return late
 
 
-def late_in_padding(marked: AnyArray | None, end: IntArray) -> BoolArray:
-    """The same in padded arrays, (N,); nowhere in a file that pads with True throughout.
+class LateMarks:
+    """The same in padded arrays, told block by block; nowhere in a file that pads with True throughout.
 
     Args:
-        marked: (N', T) flags, padding included; None: the file has none.
-        end: (N,) first index past the rows of each rollout.
+        n: rollouts of the file.
     """
-    late = np.zeros(len(end), bool)
-    if marked is None or not marked.size:
-        return late
-    told = marked[: len(end)] > 0
-    end = end[: len(told)]
-    beyond = np.arange(told.shape[1]) >= end[:, None]  # (N', T)
-    padded = beyond.any(axis=1)
-    if told[beyond].all() and np.count_nonzero(beyond) > np.count_nonzero(padded):
-        return late
-    first = told[np.arange(len(told)), np.minimum(end, told.shape[1] - 1)]
-    late[: len(told)] = padded & first & (end > 0) & ~(told & ~beyond).any(axis=1)
-    return late
+
+    def __init__(self, n: int) -> None:
+        self._late = np.zeros(n, bool)
+        self._all_marked = True  # every flag in the padding
+        self._beyond = self._padded = 0  # flags in the padding, and rollouts that have some
+
+    def add(self, begin: int, marked: AnyArray, end: IntArray) -> None:
+        """Look at one block.
+
+        Args:
+            begin: its first rollout.
+            marked: (n', T) flags, padding included, of its first n' rollouts.
+            end: (n,) first index past the rows of each rollout.
+        """
+        if not marked.size:
+            return
+        told = marked > 0
+        end = end[: len(told)]
+        beyond = np.arange(told.shape[1]) >= end[:, None]  # (n', T)
+        padded = beyond.any(axis=1)
+        self._all_marked &= bool(told[beyond].all())
+        self._beyond += int(np.count_nonzero(beyond))
+        self._padded += int(np.count_nonzero(padded))
+        first = told[np.arange(len(told)), np.minimum(end, told.shape[1] - 1)]
+        late = padded & first & (end > 0) & ~(told & ~beyond).any(axis=1)
+        self._late[begin : begin + len(told)] = late
+
+    def late(self) -> BoolArray:
+        """Which rollouts are marked late, (N,)."""
+        if self._all_marked and self._beyond > self._padded:
+            return np.zeros(len(self._late), bool)
+        return self._late

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import qualcheck
+from qualcheck.auditing import _states
 from qualcheck.errors import UsageError
 from qualcheck.filters.coverage import Coverage, Edges
 from qualcheck.filters.side_effects import lines, side_effects
@@ -73,6 +77,35 @@ def test_counting_in_parts_is_counting_at_once() -> None:
     assert random["cells_after"] == pytest.approx(random["cells_random"], rel=0.1)
 
 
+def test_memory_does_not_grow_with_the_number_of_batches() -> None:
+    def peak(batches: int) -> int:
+        kept = np.ones(batches * 10_000, bool)
+        source = _Batches(batches)
+        tracemalloc.start()
+        _states([source], [0], kept, np.array([0, len(kept)]))  # type: ignore[list-item]
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    a_batch = 10_000 * 2 * 8  # bytes
+    assert peak(60) - peak(5) < 15 * a_batch  # views of each batch would hold 55
+
+
+class _Batches:
+    """A file of so many batches of 10,000 random rows, made when they are asked for."""
+
+    spec = SPEC
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.n_transitions = n * 10_000
+
+    def batches(self, size: int) -> Iterator[Any]:
+        for seed in range(self.n):
+            rows = np.random.default_rng(seed).normal(size=(10_000, 2))
+            yield SimpleNamespace(start_obs=rows, n_transitions=10_000)
+
+
 def test_lost_tasks_sub_goals_and_levels_are_warned_of() -> None:
     n = 80
     columns = _columns(n, level=np.array(["easy"] * 40 + ["hard"] * 40))
@@ -131,6 +164,8 @@ def test_the_audit_of_a_run_adds_up(mode: str, run: Run, tmp_path: Path) -> None
     assert 0 < joint["cells_after"] <= joint["cells_before"]
     assert joint["entropy_after"] <= joint["entropy_before"]
     assert {"ball", "agent", "carried"} <= set(content["states"])
+    assert content["kept_replay"] == done.report["kept_replay"]
+    assert sum(content["kept_replay"].values()) == done.report["pieces"]
     plain = qualcheck.filter(run.path, out=tmp_path / "plain.parquet", mode=mode, min_correctness=0.9)
     assert (tmp_path / "plain.parquet").read_bytes() == (tmp_path / "kept.parquet").read_bytes()
     assert not (tmp_path / "plain.parquet.audit.json").exists()

@@ -116,5 +116,5 @@ def test_columns_that_do_not_fit_are_an_error_that_names_them(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(DataError, match="some_file: ") as caught:
-        open_source(saved(tmp_path, **changes), SPEC)
+        list(open_source(saved(tmp_path, **changes), SPEC).batches())
     assert message in str(caught.value)

@@ -38,6 +38,28 @@ def test_leaving_out_what_only_a_camera_sees_changes_no_mass(task: str) -> None:
         np.testing.assert_array_equal(getattr(slim, name), getattr(full, name))
 
 
+@pytest.mark.parametrize("task", ["push", "button-press", "door-open"])
+def test_leaving_out_what_meets_nothing_changes_no_bit_of_a_step(task: str) -> None:
+    slim = scene.build(task, scene.FAMILIES["2.3"], False)
+    full = mujoco.MjModel.from_xml_path(scene.xml_path(task))
+    full.eq_data[:], full.opt.disableflags = slim.eq_data, slim.opt.disableflags
+    meets = (slim.geom_contype[:, None] & slim.geom_conaffinity) | (slim.geom_conaffinity[:, None] & slim.geom_contype)
+    named = np.isin([slim.geom(k).name for k in range(slim.ngeom)], ("handle", "mug"))
+    assert (meets.any(axis=1) | named).all()
+    ends, contacts = [], 0
+    for model in (slim, full):
+        data, rng = mujoco.MjData(model), np.random.default_rng(0)
+        for _ in range(40):
+            data.mocap_pos[0] = rng.uniform([-0.1, 0.5, 0.05], [0.1, 0.8, 0.2])
+            data.mocap_quat[0], data.ctrl[:] = arm.UPRIGHT_MOCAP, rng.uniform(-1, 1) * np.array([1, -1])
+            mujoco.mj_step(model, data, 10)
+            contacts += data.ncon
+        ends.append((data.qpos.copy(), data.qvel.copy()))
+    assert contacts > 0
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    np.testing.assert_array_equal(ends[0][1], ends[1][1])
+
+
 def test_families_differ_in_the_weld_and_the_collision_library() -> None:
     flag = int(mujoco.mjtDisableBit.mjDSBL_NATIVECCD)
     old, stock = (scene.build("reach", scene.FAMILIES[name], False) for name in ("2.3", "3.x"))
