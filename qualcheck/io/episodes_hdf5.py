@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 
 from qualcheck.errors import DataError
-from qualcheck.io.hdf5 import _datasets, _plain, _size, _values
+from qualcheck.io.hdf5 import _datasets, _plain, _size
 from qualcheck.io.limits import check_unpacked
 
 _NUMBERED = re.compile(r"(episode|demo)_(\d+)")
@@ -39,7 +39,7 @@ def read_episodes(path: Path) -> list[dict[str, Any]] | None:
             return [
                 {
                     **{key: _plain(value) for key, value in group.attrs.items() if key not in _DERIVED},
-                    **{_NAMES.get(key, key): _values(path, data) for key, data in part.items()},
+                    **{_NAMES.get(key, key): _numbers(data) for key, data in part.items()},
                 }
                 for group, part in zip(groups, parts, strict=True)
             ]
@@ -85,3 +85,10 @@ def _parts(path: Path, group: h5py.Group) -> dict[str, h5py.Dataset]:
             "with the program that recorded the file"
         )
     return found
+
+
+def _numbers(data: h5py.Dataset) -> Any:
+    """The values of an array, in memory; None where they are neither numbers nor text."""
+    if h5py.check_string_dtype(data.dtype) is not None:
+        return _plain(data.asstr("utf-8", "replace")[()])
+    return _plain(data[()]) if data.dtype.kind in "biufSU" and data.shape is not None else None
