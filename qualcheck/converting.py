@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from qualcheck.errors import UsageError
+from qualcheck.io import write_episodes
 from qualcheck.io.arrays import GOAL_KEYS
 from qualcheck.io.canonical import CanonicalWriter
 from qualcheck.io.layouts import environments, specs
@@ -22,7 +23,7 @@ from qualcheck.spec import EnvSpec
 from qualcheck.storage import find_storage, sample
 from qualcheck.types import AnyArray
 
-LAYOUTS = ("canonical", "npy", "benchmark_parquet")
+LAYOUTS = ("canonical", "npy", "benchmark_parquet", *write_episodes.LAYOUTS)
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def convert(
             with CanonicalWriter(stage / out.name, source.spec, _metadata(source), [str(path)]) as writer:
                 for batch in whole_batches(source):
                     writer.append(batch)
+        elif to in write_episodes.LAYOUTS:
+            write_episodes.write_episodes(to, whole_batches(source), stage / out.name)
         else:
             keys = to_padded(source)
             if to == "npy":

@@ -17,13 +17,20 @@ BUILT_IN: dict[str, str] = {
     "toy": "qualcheck.envs.toy:Toy",
 }
 
+# environments of a family, named with a slash; their rows look like each other's, so they are never guessed
+FAMILY: dict[str, str] = {
+    f"gymnasium/{name}-{version}": f"qualcheck.envs.gymnasium_mujoco.adapter:{name}{version.upper()}"
+    for name in ("Ant", "HalfCheetah", "Hopper", "Swimmer", "Walker2d")
+    for version in ("v4", "v5")
+}
+
 CALLED = {"mujoco": "halfcheetah", "ball": "clevr"}  # what the benchmark's files call them
 
 
 def known() -> dict[str, str]:
     """Id -> "module:attribute" of every environment, those of other packages' entry points included."""
     found = {point.name: point.value for point in entry_points(group="qualcheck.envs")}
-    return {**found, **BUILT_IN}
+    return {**found, **FAMILY, **BUILT_IN}
 
 
 def again(adapter: EnvAdapter) -> EnvAdapter:

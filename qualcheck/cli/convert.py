@@ -12,7 +12,7 @@ def convert(
     input: Annotated[Path, typer.Argument(metavar="INPUT", help="File of rollouts, of any layout.")],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="OUT", help="File to create.", show_default=False)],
     env: Annotated[str | None, typer.Option(help="Environment, where the file does not tell.")] = None,
-    to: Annotated[str, typer.Option(help="canonical, npy or benchmark_parquet.")] = "canonical",
+    to: Annotated[str, typer.Option(help="canonical, npy, benchmark_parquet, d4rl or minari.")] = "canonical",
     encodings: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Reference codes that name instructions given as codes only.")
     ] = None,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError, UsageError
-from qualcheck.io import benchmark_parquet, canonical_reader, hdf5, npz, pickles, records
+from qualcheck.io import benchmark_parquet, canonical_reader, episodes_hdf5, hdf5, npz, pickles, records, tables
 from qualcheck.io.adjust import AdjustedSource
 from qualcheck.io.encodings import Encodings
 from qualcheck.io.flat import FlatSource
@@ -22,7 +22,10 @@ from qualcheck.io.stored import Stored, in_memory
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, Rollouts
 
-READS = "the benchmark's .npy, .h5 and Parquet, .npz, pickled rollouts, and qualcheck's own Parquet"
+READS = (
+    "the benchmark's .npy, .h5 and Parquet, .npz, pickled rollouts, HDF5 of D4RL, Minari and robomimic, Parquet of "
+    "LeRobot and Minari, and qualcheck's own Parquet"
+)
 _OTHER_LAYOUTS = {b"\x1f\x8b": "a gzip archive", b"\x28\xb5\x2f\xfd": "a zstd archive"}
 
 
@@ -172,7 +175,17 @@ def load_raw(path: Path, head: bytes, trust: bool) -> tuple[str, Any]:
         # an object array of rollouts
         return "npy", raw.tolist() if hasattr(raw, "dtype") and raw.dtype == object and raw.ndim == 1 else raw
     if head.startswith(hdf5.MAGIC):
-        return "hdf5", hdf5.read_hdf5(path)
+        episodes = episodes_hdf5.read_episodes(path)
+        return "hdf5", hdf5.read_hdf5(path) if episodes is None else episodes
+    if head.startswith(b"ARROW1"):
+        with pa.memory_map(str(path)) as stream:
+            try:
+                table = pa.ipc.open_file(stream).read_all()
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise DataError(f"{path}: not a whole Arrow file. Copy it again") from error
+        if tables.is_minari(table.column_names):
+            return "arrow", tables.minari(path, table)
+        raise DataError(f"{path}: an Arrow file that is no episode of Minari; this version reads {READS}")
     if head.startswith(npz.MAGIC):
         return "npz", npz.read_npz(path)
     if pickles.recognises(head):
@@ -232,5 +245,9 @@ def _open_parquet(path: Path, specs: Sequence[EnvSpec], index: int, last_action:
             columns, metadata = records.from_records(path, arrays)
             return FlatSource(path, "records", specs, columns, index, last_action, {**scalars, **metadata}, arrays)
         return PaddedSource(path, "benchmark_parquet", specs, arrays, index, last_action, metadata=scalars)
+    if tables.is_lerobot(names):
+        return _from_raw(path, "parquet", tables.lerobot(path, file.read()), specs, index, last_action)
+    if tables.is_minari(names):
+        return _from_raw(path, "parquet", tables.minari(path, file.read()), specs, index, last_action)
     shown = ", ".join(names[:12])
     raise DataError(f"{path}: a Parquet file with the columns {shown}; this version reads {READS}. Convert it first")

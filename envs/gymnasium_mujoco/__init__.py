@@ -1,0 +1,1 @@
+"""The family of gymnasium's MuJoCo environments."""
