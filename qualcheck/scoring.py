@@ -186,6 +186,8 @@ def score_batch(
         "coverage_dl": share(verified_dl, recorded),
         "scaled_error": medians(batch, gap.scaled),
         "skill": medians(batch, gap.skill),
+        "sweep_imagined": gc.sweep[0],
+        "sweep_replayed": gc.sweep[1],
         "imagined_return": _returns(batch),
         "first_fault_step": first_step(batch, fault),
         "first_divergence_step": gc.divergence,

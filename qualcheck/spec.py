@@ -73,6 +73,7 @@ class EnvSpec:
     situations: tuple[str, ...] = ("settled",)
     unsettled: tuple[str, ...] = ("unsettled",)
     quaternions: tuple[Quaternion, ...] = ()
+    thresholds: tuple[str, ...] = ()  # what the success thresholds measure, in words; none: goals have no threshold
     unrewarded: tuple[str, ...] = ()  # tasks whose reward is recomputed at some steps only: it reads what no row shows
     batch_transitions: int = 65_536  # handed to the adapter at once; small enough for a cache or a pool of threads
     batches_at_once: int = 1  # how many of them are worth checking in threads of their own

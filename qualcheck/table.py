@@ -69,6 +69,8 @@ ROLLOUT_COLUMNS: dict[str, pa.DataType] = {
     "scaled_error": pa.float32(),
     "skill": pa.float32(),
     "reward_consistency": pa.float32(),
+    "sweep_imagined": pa.int32(),  # goal at each of thresholds.MULTIPLES of the success thresholds, one bit each; -1
+    "sweep_replayed": pa.int32(),  # where it cannot be judged, or the environment has no thresholds
     "imagined_return": pa.float32(),  # sum of the recorded rewards, NaN where the file has none
     "first_fault_step": pa.int32(),
     "first_divergence_step": pa.int32(),

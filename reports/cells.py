@@ -13,6 +13,7 @@ from qualcheck.reports import rates
 from qualcheck.reports.horizon import horizon
 from qualcheck.reports.metrics import Counts, control_counts, core, further, per_rollout, pick
 from qualcheck.reports.pool import Pool, Text, pool
+from qualcheck.reports.sweep import KINDS, steady, sweep
 from qualcheck.reports.worst import worst
 from qualcheck.stats import LEVEL
 from qualcheck.table import Run
@@ -72,6 +73,7 @@ def _build(runs: Sequence[Run], data: Pool, by_task: bool) -> Report:
         cell["predicates_differ"]["texts"] = _texts_differ(data, rows)
         cell["trivial"] = rates.of_verdicts(_trivial(data, mine, rows))
         cell["horizon"] = horizon(data, rows)
+        cell["threshold_sweep"] = sweep({name: data.number[name][rows] for name in KINDS.values()})
         cell["skill_median"] = _skill(data, member == number)
         cell |= {name: table[number] for name, table in tables.items()}
         _explain(cell)
@@ -87,6 +89,7 @@ def _build(runs: Sequence[Run], data: Pool, by_task: bool) -> Report:
         "explanations": [each for result in results for each in result.get("explanations") or []],
         "referee": _referee(results),
         "worst": worst(runs),
+        "threshold_order": {kind: steady(cells, kind) for kind in KINDS},
     }
 
 
@@ -217,6 +220,8 @@ def _explain(cell: Cell) -> None:
                 text = NOT_APPLICABLE
         elif name == "ladder":
             text = "exact environment: every tolerance is 0" if cell["grade"] == "exact" else "nothing verified"
+        elif name == "threshold_sweep":
+            text = "no threshold: the goals of this environment are met or not"
         elif name == "skill_median":
             text = "no step has a skill value"
         elif name == "row0_legality":

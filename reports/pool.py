@@ -18,6 +18,7 @@ from qualcheck.types import AnyArray, FloatArray, IntArray
 NUMBERS = (
     "length", "cluster", "gc_imagined", "gc_replayed", "gc_imagined_released", "gc_replayed_released",
     "consistency", "consistency_replayed", "trivial", "dl_row0", "first_divergence_step",
+    "sweep_imagined", "sweep_replayed",
 )  # fmt: skip
 TEXTS = ("env", "level", "generator", "task", "task_released", "gc_code", "dl_row0_rule")
 IDENTITY = ("source", "source_rollout", "source_step")

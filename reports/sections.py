@@ -73,6 +73,7 @@ def sections(report: Report) -> list[Section]:
         _table(cells, names, "Correct and legal", [*NESTING.values(), "strict correctness"], _nesting),
         _table(cells, names, "Task and reward", *_columns(TASK)),
         _table(cells, names, "Correct within S standard deviations of the real change", list(RUNGS), _ladder),
+        _sweep(report, names),
         _horizon(cells, names),
         _table(cells, names, "Skill against an unmoved row (1 perfect)", ["median"], _skill),
         _counts(cells, names, "Not verifiable, by reason", _reasons),
@@ -109,6 +110,31 @@ def coverage(share: dict[str, Any] | None) -> str:
     places = decimals((share["high_all"] - share["low_all"]) / 2 * 100)
     shown = f"{math.floor(share['coverage'] * 1000) / 10:.1f}"  # downwards: never 100 for less than all
     return f"{shown} ({share['low_all'] * 100:.{places}f} to {share['high_all'] * 100:.{places}f})"
+
+
+def _sweep(report: Report, names: list[str]) -> Section:
+    """Goal rates at half, one and two times the thresholds, and where the order of cells holds."""
+    shown = (0.5, 0.8, 1.0, 1.25, 2.0)
+    header = ["cell", *(f"{multiple:g} x" for multiple in shown), *(f"replayed {m:g} x" for m in (0.5, 1.0, 2.0))]
+    part = Section("Goal rate by multiple of the success thresholds, percent", header)
+    for name, cell in zip(names, report["cells"], strict=True):
+        found = cell["threshold_sweep"]
+        if found is None:
+            continue
+        at = found["multiples"].index
+
+        def rates(kind: str, multiples: tuple[float, ...], found: dict[str, Any] = found, at: Any = at) -> list[str]:
+            known = found[kind]["rates"]
+            return ["-" if known is None else f"{100 * known[at(multiple)]:.1f}" for multiple in multiples]
+
+        part.rows.append([name, *rates("imagined", shown), *rates("replayed", (0.5, 1.0, 2.0))])
+    for kind, order in report["threshold_order"].items():
+        if order is not None and part.rows:
+            part.lines.append(
+                f"No two of {order['cells']} cells change places, goals {kind}, from {order['from']:g} to "
+                f"{order['to']:g} times the thresholds."
+            )
+    return part
 
 
 def _horizon(cells: list[Cell], names: list[str]) -> Section:

@@ -171,6 +171,9 @@ def _flat(prefix: str, content: dict[str, Any]) -> Iterator[tuple[str, list[Any]
             yield prefix + name, [""] * len(SHARE_KEYS), content.get(f"{name}_reason", "")
         elif isinstance(value, dict) and "value" in value:
             yield prefix + name, ["" if value.get(key) is None else value[key] for key in SHARE_KEYS], ""
+        elif isinstance(value, list) and not all(isinstance(point, dict) for point in value):  # numbers in a row
+            for number, one in enumerate(value):
+                yield f"{prefix}{name}.{number}", [one, *[""] * (len(SHARE_KEYS) - 1)], ""
         elif isinstance(value, list):  # a curve
             for point in value:
                 at = f"{prefix}{name}.{point['step']}."

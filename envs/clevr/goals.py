@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qualcheck.envs.clevr.layout import BALLS, DIRECTIONS, RADIUS_M, xy
+from qualcheck.thresholds import scaled
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Placement, Trajectory
 
 WAYS = ("behind", "left", "front", "right")  # in the order of the benchmark's goal arrays
@@ -33,7 +34,7 @@ TASK_IDS = tuple(dict.fromkeys(task for tasks in TASKS.values() for task in task
 NEAR_M = 3 * RADIUS_M + 0.001  # two balls this close can be beside each other
 GATHERED_M = 2.5 * RADIUS_M
 CENTRE = BALLS.index("green")  # the ball that the others are gathered around
-ALIGNED = np.cos(np.pi / 6)  # a neighbour in the line stands within 30 degrees of the x axis
+ALIGNED_RAD = np.pi / 6  # a neighbour in the line stands within 30 degrees of the x axis
 SAME_M = 1e-3  # a smaller difference of two coordinates counts as none where the way is told
 STILL_M = 0.05  # no coordinate of any ball changes by so much
 
@@ -117,7 +118,7 @@ def offset_between(centre: FloatArray, part: IntArray) -> FloatArray:
 def beside(centre: FloatArray, part: IntArray) -> BoolArray:
     """Whether the moved ball is near the reference ball, on the side named, (R, 5, 2), (R, 3) -> (R,)."""
     offset = offset_between(centre, part)
-    stands: BoolArray = (way_of(offset) == part[:, 2]) & (np.sqrt((offset**2).sum(axis=1)) < NEAR_M)
+    stands: BoolArray = (way_of(offset) == part[:, 2]) & (np.sqrt((offset**2).sum(axis=1)) < scaled(NEAR_M))
     return stands
 
 
@@ -125,14 +126,14 @@ def in_line(centre: FloatArray) -> BoolArray:
     """Whether each ball has the next colour at its right, (R, 5, 2) -> (R, 4)."""
     step = np.diff(centre, axis=1)  # (R, 4, 2)
     length = np.sqrt((step**2).sum(axis=2))
-    aligned: BoolArray = step[..., 0] / np.maximum(length, np.finfo(float).tiny) >= ALIGNED
+    aligned: BoolArray = step[..., 0] / np.maximum(length, np.finfo(float).tiny) >= np.cos(scaled(ALIGNED_RAD))
     return aligned
 
 
 def gathered(centre: FloatArray) -> BoolArray:
     """Whether each other ball is close to the green one, (R, 5, 2) -> (R, 4)."""
     away = np.delete(centre, CENTRE, axis=1) - centre[:, CENTRE, None]
-    close: BoolArray = np.sqrt((away**2).sum(axis=2)) < GATHERED_M
+    close: BoolArray = np.sqrt((away**2).sum(axis=2)) < scaled(GATHERED_M)
     return close
 
 
@@ -167,7 +168,7 @@ def pushed(action: IntArray, part: IntArray) -> BoolArray:
 
 def at_rest(before: FloatArray, after: FloatArray) -> BoolArray:
     """Whether no ball moves, (R, 5, 2) twice -> (R,)."""
-    still: BoolArray = np.abs(after - before).max(axis=(1, 2)) < STILL_M
+    still: BoolArray = np.abs(after - before).max(axis=(1, 2)) < scaled(STILL_M)
     return still
 
 

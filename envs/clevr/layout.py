@@ -73,6 +73,7 @@ def make_spec(version: str = "1") -> EnvSpec:
         ),
         situations=SITUATIONS,
         floor_horizons=tuple(range(1, HORIZON + 1)),  # the shipped table knows the step of each success
+        thresholds=("distances of balls, m", "angle of a line, rad"),
         batch_transitions=BATCH,
         batches_at_once=2,  # one fills the cores that the other leaves idle at the end of a time step
     )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qualcheck.envs.halfcheetah.layout import BENCHMARK_SIZE, STATE_SIZE, STEP_SECONDS, X_SPEED, TravelledRows
+from qualcheck.thresholds import scaled
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Placement, Trajectory
 
 TASKS: dict[str, tuple[str, ...]] = {
@@ -63,7 +64,7 @@ class Way(NamedTuple):
 
 def _reached(total: FloatArray, count: IntArray) -> FloatArray:
     """Metres above both limits of a combined task's way in one direction, positive iff both are passed."""
-    above: FloatArray = np.minimum(total - WAY_M, (count - WAY_STEPS) * STEP_M)
+    above: FloatArray = np.minimum(total - scaled(WAY_M), (count - WAY_STEPS) * STEP_M)
     return above
 
 
@@ -92,8 +93,8 @@ def stages(way: FloatArray, sign: int, predicates: str) -> tuple[FloatArray, Flo
 def _passed(criterion: Criterion, place: FloatArray) -> FloatArray:
     """Metres by which places pass a test that reads them alone, of any shape."""
     if criterion.within_m is None:
-        return criterion.sign * place - criterion.least_m
-    return criterion.within_m - np.abs(place)
+        return criterion.sign * place - scaled(criterion.least_m)
+    return scaled(criterion.within_m) - np.abs(place)
 
 
 def reached_now(task: str, moved: Sequence[FloatArray], place: FloatArray, predicates: str) -> BoolArray:

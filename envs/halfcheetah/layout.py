@@ -90,6 +90,7 @@ def make_spec(obs_size: int, version: str) -> EnvSpec:
         columns=("displacement_m", *STATE_COLUMNS) if has_displacement else STATE_COLUMNS,
         floor_horizons=FLOOR_HORIZONS,
         restart_margin=RESTART_MARGIN_M,
+        thresholds=("displacement, m",),
         batch_transitions=BATCH,
         batches_at_once=2,  # while one is simulated, the other is checked
     )

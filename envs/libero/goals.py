@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from qualcheck.envs.libero.columns import BODY_FIRST, HAND, OBJECTS, StartedRows, position
+from qualcheck.thresholds import scaled
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Placement, Trajectory
 
 BASKET = "basket"
@@ -140,7 +141,7 @@ def seized(part: Part, name: str) -> BoolArray:
     with np.errstate(invalid="ignore"):
         moved[1:] = np.linalg.norm(place[1:] - place[:-1], axis=1) > MOVED_M
         moved[1:] &= part.ok[:-1]
-        hit: BoolArray = moved & (part.step > 0) & part.ok & (distance(part.obs, HAND, first) < NEAR_M)
+        hit: BoolArray = moved & (part.step > 0) & part.ok & (distance(part.obs, HAND, first) < scaled(NEAR_M))
     return hit
 
 
@@ -148,8 +149,8 @@ def placed(part: Part, task: Task, name: str) -> BoolArray:
     """Whether an object is at its target, (R,)."""
     way = position(part.obs, BODY_FIRST[name]) - position(part.obs, BODY_FIRST[task.target])
     with np.errstate(invalid="ignore"):
-        near: BoolArray = part.ok & (np.hypot(way[:, 0], way[:, 1]) < task.near_xy_m)
-        near &= np.abs(way[:, 2]) < task.near_z_m
+        near: BoolArray = part.ok & (np.hypot(way[:, 0], way[:, 1]) < scaled(task.near_xy_m))
+        near &= np.abs(way[:, 2]) < scaled(task.near_z_m)
     return near
 
 
@@ -175,11 +176,11 @@ def holds(part: Part, name: str, predicates: str) -> list[BoolArray]:
         if task.family == "pick":
             return [seized(part, objects[0])]
         if task.family == "reach":
-            return [part.ok & (distance(part.obs, HAND, first) < NEAR_M)]
+            return [part.ok & (distance(part.obs, HAND, first) < scaled(NEAR_M))]
         if task.family == "aside":
-            return [part.ok & (part.step > 0) & (moved_aside(part, objects[0], predicates) > ASIDE_M)]
+            return [part.ok & (part.step > 0) & (moved_aside(part, objects[0], predicates) > scaled(ASIDE_M))]
         if task.family == "out":
-            return [part.ok & (distance(part.obs, first, BODY_FIRST[BASKET]) > OUT_M[objects[0]])]
+            return [part.ok & (distance(part.obs, first, BODY_FIRST[BASKET]) > scaled(OUT_M[objects[0]]))]
         there = [placed(part, task, each) for each in objects]
     if task.family == "sequence":
         return [np.where(part.step > 0, part.seen(now & (part.step > 0)), now) & part.ok for now in there]

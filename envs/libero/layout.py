@@ -108,5 +108,6 @@ def make_spec(version: str, codes: tuple[str, ...], situations: tuple[str, ...])
         situations=situations,
         unsettled=situations[-1:],
         quaternions=tuple(Quaternion((at + 3, at + 4, at + 5, at + 6), "last") for at in POSES),
+        thresholds=("distances of the hand and of objects, m",),
         batch_transitions=BATCH,
     )

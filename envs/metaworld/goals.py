@@ -21,6 +21,7 @@ import numpy as np
 from qualcheck.envs.metaworld.layout import GOAL, HAND
 from qualcheck.envs.metaworld.layout import TASKS as SHOWN
 from qualcheck.envs.metaworld.layout import position as columns_of
+from qualcheck.thresholds import scaled
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Placement, Trajectory
 
 PREDICATES = ("intended", "released")
@@ -94,35 +95,35 @@ def _norm(way: FloatArray) -> FloatArray:
 
 def _near(entity: str, within_m: float, shift: FloatArray | float = 0.0) -> Slack:
     """The entity is within a distance of the goal in space."""
-    return lambda part: within_m - _norm(part.place(entity) + shift - part.goal)
+    return lambda part: scaled(within_m) - _norm(part.place(entity) + shift - part.goal)
 
 
 def _along(entity: str, axis: int, within_m: float) -> Slack:
     """The entity is within a distance of the goal along one axis."""
-    return lambda part: within_m - np.abs(part.place(entity)[:, axis] - part.goal[:, axis])
+    return lambda part: scaled(within_m) - np.abs(part.place(entity)[:, axis] - part.goal[:, axis])
 
 
 def _tip(part: Part) -> FloatArray:
     """The tip of the gripper is at the goal; NaN where the row alone cannot tell."""
-    told = REACH_M - _norm(part.tip - part.goal)
-    guessed = REACH_M - _norm(part.obs[:, HAND] + TIP_BELOW_HAND_M - part.goal)
+    told = scaled(REACH_M) - _norm(part.tip - part.goal)
+    guessed = scaled(REACH_M) - _norm(part.obs[:, HAND] + TIP_BELOW_HAND_M - part.goal)
     guessed[np.abs(guessed) <= part.tip_unknown_m] = np.nan
     return np.where(np.isnan(told), guessed, told)
 
 
 def _nail(part: Part) -> FloatArray:
-    return part.place("nail")[:, Y] - NAIL_START_Y_M - NAIL_DRIVEN_M
+    return part.place("nail")[:, Y] - NAIL_START_Y_M - scaled(NAIL_DRIVEN_M)
 
 
 def _pressed_under_mug(entity: str) -> Slack:
     """The entity has come to where the machine's button is pressed."""
-    return lambda part: BUTTON_M - np.abs(part.place(entity)[:, Y] - part.goal[:, Y] - BUTTON_DEPTH_M)
+    return lambda part: scaled(BUTTON_M) - np.abs(part.place(entity)[:, Y] - part.goal[:, Y] - BUTTON_DEPTH_M)
 
 
 def _swung(entity: str) -> Slack:
     """The entity has come to where an open door's handle is, in x."""
     door_way = DOOR_FROM_GOAL_M - DOOR_WAY_M
-    return lambda part: DOOR_M - np.abs(part.place(entity)[:, X] - part.goal[:, X] - door_way)
+    return lambda part: scaled(DOOR_M) - np.abs(part.place(entity)[:, X] - part.goal[:, X] - door_way)
 
 
 _SINGLE: dict[str, Slack] = {

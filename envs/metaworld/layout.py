@@ -156,6 +156,7 @@ def make_spec(version: str = "1") -> EnvSpec:
             for at in (block(entity).stop,)
         ),
         unrewarded=tuple(task for task in TASKS if task not in REWARDED),
+        thresholds=("distances to the goal, m",),
         batch_transitions=BATCH,
     )
 

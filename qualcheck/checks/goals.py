@@ -10,6 +10,7 @@ from qualcheck.checks.batch import Batch, Codes, first_step
 from qualcheck.checks.residual import over
 from qualcheck.checks.restarts import Played, Restarts, play_again
 from qualcheck.grade import Grade
+from qualcheck.thresholds import MULTIPLES, UNJUDGED, packed, stretched
 from qualcheck.tolerance import Scale
 from qualcheck.types import AnyArray, BoolArray, FloatArray, GoalRows, IntArray, Trajectory
 
@@ -34,6 +35,7 @@ class GoalScores:
     simulated_final: BoolArray  # (N,) the last row was not in the file and was simulated
     judges_action: BoolArray  # (N,) the goal is met by an action itself, which no replay can refute
     divergence: IntArray  # (N,) first step at which the open-loop replay leaves the imagined rows, -1 if none
+    sweep: tuple[IntArray, IntArray]  # (N,) each: goal imagined and replayed by multiple of the thresholds, as bits
     open_error: FloatArray  # (M,) float32 distance of the open-loop end row: wrong fields, or as `tc_scaled`
 
 
@@ -81,6 +83,7 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts)
         _best(batch, share_replayed, closed | (stopped & ~done_intended)),
     )
     done = play_again(batch, done, facts.margin, restarts)
+    sweep = _sweep(batch, imagined, closed | (unknown & ~any_intended), closed | (stopped & ~done_intended))
     divergence, open_error = _divergence(batch, recorded, grade, scale)
     return GoalScores(
         imagined=_verdict(any_intended, closed | (unknown & ~any_intended)),
@@ -98,6 +101,7 @@ def measure(batch: Batch, grade: Grade, scale: Scale | None, restarts: Restarts)
         end_released=_ends(batch, imagined, claims.released),
         simulated_final=simulated,
         judges_action=(np.zeros(len(closed), bool) if claims.judges_action is None else claims.judges_action) & ~closed,
+        sweep=sweep,
         divergence=divergence,
         open_error=open_error,
     )
@@ -241,6 +245,21 @@ def _divergence(batch: Batch, imagined: Trajectory, grade: Grade, scale: Scale |
         apart[rows] = beyond & part.ok
     distance = np.where(known, _ends(batch, replayed, error), np.nan).astype(np.float32)
     return first_step(batch, _ends(batch, replayed, apart) & rollouts.has_end & ~batch.unscorable), distance
+
+
+def _sweep(batch: Batch, imagined: Trajectory, unjudged: BoolArray, unreplayed: BoolArray) -> tuple[IntArray, IntArray]:
+    """The intended goal at each multiple of the success thresholds, imagined and in the nominal replay, as bits."""
+    n = batch.rollouts.n_rollouts
+    if not batch.adapter.spec.thresholds:
+        nothing = np.full(n, UNJUDGED, np.int32)
+        return nothing, nothing
+    reached = np.zeros((2, len(MULTIPLES), n), bool)
+    for number, multiple in enumerate(MULTIPLES):
+        with stretched(multiple):
+            for side, rows in enumerate((imagined, batch.open_loop.trajectory)):
+                goal = batch.adapter.goals(rows, batch.placements, batch.which).intended
+                reached[side, number] = _any(rows, goal & _later(rows))
+    return packed(reached[0], ~unjudged), packed(reached[1], ~unreplayed)
 
 
 def _differing(batch: Batch) -> IntArray:
