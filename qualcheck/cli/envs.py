@@ -36,13 +36,21 @@ def envs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
+    families: dict[str, list[str]] = {}
     for name, facts in found.items():
+        family, slash, member = name.partition("/")
+        if slash:
+            families.setdefault(family, []).append(member)
+            continue
         if "unavailable" in facts:
             typer.echo(f"{name}: {facts['unavailable']}")
             continue
         typer.echo(f"{name} {facts['version']}: judged {facts['judging_grade']}, {len(facts['rules'])} rules")
         for level, tasks in facts["tasks"].items():
             typer.echo(_wrapped(f"  {level:<9} ", tasks))
+    for family, members in families.items():
+        typer.echo(f"{family}/NAME: judged by its simulator and its laws, no tasks")
+        typer.echo(_wrapped(f"  {'NAME':<9} ", members))
 
 
 def _wrapped(head: str, tasks: list[str]) -> str:

@@ -66,6 +66,7 @@ def advice(columns: int, actions: tuple[int, ...], specs: Sequence[EnvSpec]) -> 
         if any(columns in widths(spec) and takes(spec, actions) for spec in adapter.layouts()):
             fitting.append(env)
         adapter.close()
+    fitting = [env for env in fitting if "/" not in env] or fitting  # members of a family only where nothing else fits
     return f"It looks like {' or '.join(fitting)}. Is --env right?" if fitting else "Is --env right?"
 
 
