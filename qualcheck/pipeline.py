@@ -23,6 +23,7 @@ from qualcheck import __version__
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
+from qualcheck.conformal import CONFORMAL
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError, WorkerLost
 from qualcheck.explaining.explain import explain_run
 from qualcheck.inputs import Inputs, open_inputs
@@ -35,7 +36,6 @@ from qualcheck.registry import load
 from qualcheck.sampling import WIDTH_COLUMNS, Plan, finding, narrow_enough, plan
 from qualcheck.scorepass import PassResult, Progress, Referee, batch_size, run_pass
 from qualcheck.table import HIDDEN_FILE, Run
-from qualcheck.tolerance import CONFORMAL
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "mujoco", "metaworld")
 SIMULATORS = ("minigrid", "mujoco", "metaworld")

@@ -1,32 +1,24 @@
 """What real data show under replay: the noise floor of each storage, and the scale of real change.
 
-The unit is the rollout, since rows of one rollout are dependent. With n rollouts whose largest joint error is known,
-the ceil((n + 1)(1 - alpha))-th of these maxima bounds the maximum of a new exchangeable rollout with probability of at
-least 1 - alpha (split conformal prediction; definitions, section "Calibration").
+How tolerances come out of errors, and what is guaranteed, is in `conformal`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from qualcheck.adapter import EnvAdapter
+from qualcheck.conformal import Measured, known_states, unknown_state
 from qualcheck.cut import cut
 from qualcheck.storage import STORAGES, coarser_or_equal, find_storage, store
-from qualcheck.types import FloatArray, IntArray, Rollouts
+from qualcheck.types import FloatArray, Rollouts
 
 ALPHA = 0.01
-MIDDLE = 0.5  # quantile
-USUAL_QUANTILE = 0.9  # of the errors out of an unknown hidden state
-POOLED_QUANTILE = 0.999  # of transitions, where the rollouts are too few for a guarantee
-COMMON_QUANTILE = 0.99  # of transitions: what the judging grade takes for noise, whatever the deviation of a column
-RESOLUTION = float(np.finfo(np.float32).eps)  # in the unit of a block that real data never show wrong
 PIECES, PIECE_LENGTH = 4, 5  # cut out of each real rollout to learn what an unknown hidden state costs
-CONFORMAL, POOLED = "conformal", "pooled, no guarantee"
 
 
 @dataclass(frozen=True)
@@ -117,15 +109,17 @@ def fit(
     storages = {}
     for storage in STORAGES:
         usable = [part for part, own in zip(parts, native, strict=True) if storage in coarser_or_equal(own)]
-        measured = [_errors(adapter, stored(part, storage)) for part in usable]
-        known = _noise(measured, settled, names, alpha) if measured else {}
+        if not usable:
+            continue
+        measured = Measured.together([block_errors(adapter, stored(part, storage)) for part in usable])
+        known = known_states(measured, settled, names, alpha)
         if spec.situations[0] not in known:
             continue
         storages[storage] = {**known.pop(spec.situations[0]), "settled": known}
         if unsettled:
-            unknown = [_errors(adapter, stored(_cuts(part), storage)) for part in usable]
+            unknown = Measured.together([block_errors(adapter, stored(_cuts(part), storage)) for part in usable])
             storages[storage]["situations"] = {
-                name: _situation(unknown, number, names, alpha) for name, number in unsettled.items()
+                name: unknown_state(unknown, number, names, alpha) for name, number in unsettled.items()
             }
     change, state = _spread(adapter, parts if spread is None else list(spread))
     return {
@@ -157,17 +151,8 @@ def stored(rollouts: Rollouts, storage: str) -> Rollouts:
     )
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Block errors of the verified transitions of some rollouts."""
-
-    errors: FloatArray  # (K, M', blocks), NaN where a seeding was not tried
-    owner: IntArray  # (M',) source rollout, ascending
-    situation: IntArray  # (M',)
-    seedings: tuple[str, ...]
-
-
-def _errors(adapter: EnvAdapter, rollouts: Rollouts) -> _Measured:
+def block_errors(adapter: EnvAdapter, rollouts: Rollouts) -> Measured:
+    """Errors of the transitions that could be replayed, out of rows and into rows that a simulator takes on."""
     replay = adapter.replay(rollouts)
     sound = (replay.code == 0) & rollouts.has_end & (adapter.takeable(rollouts.end_obs) == 0)
     if rollouts.defect is not None:
@@ -175,7 +160,7 @@ def _errors(adapter: EnvAdapter, rollouts: Rollouts) -> _Measured:
     gap = np.abs(replay.candidates[:, sound] - rollouts.end_obs[sound].astype(np.float64))  # (K, M', O)
     errors = np.stack([gap[:, :, block.columns].max(axis=2) for block in adapter.spec.blocks], axis=2)
     situation = np.zeros(len(sound), np.int64) if replay.situation is None else replay.situation
-    return _Measured(errors, rollouts.source_rollout[rollouts.rollout[sound]], situation[sound], replay.seedings)
+    return Measured(errors, rollouts.source_rollout[rollouts.rollout[sound]], situation[sound], replay.seedings)
 
 
 def _cuts(rollouts: Rollouts) -> Rollouts:
@@ -186,117 +171,6 @@ def _cuts(rollouts: Rollouts) -> Rollouts:
     start = 1 + np.tile(np.arange(PIECES), len(long)) * room // PIECES
     stop = np.minimum(start + PIECE_LENGTH, rollouts.length[which])
     return replace(cut(rollouts, which, start, stop), hidden=None)
-
-
-def _noise(
-    measured: list[_Measured], numbers: Mapping[str, int], blocks: Mapping[str, str], alpha: float
-) -> dict[str, Any]:
-    """The tolerances of transitions out of a known hidden state, in the situations of these names and numbers.
-
-    Each situation has usual errors and a tolerance of its own; then all tolerances are stretched alike, so that the
-    level holds for a whole rollout, whatever situations it passes through. The usual error of a block is its median in
-    the first situation. In the others, where a few bodies slip while most are at rest, medians say nothing of how far
-    each kind of error reaches, and a tolerance in such units lets all blocks off for the wildest one: there it is the
-    0.99 quantile.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    worst: list[list[FloatArray]] = [[] for _ in measured]
-    owners: list[list[IntArray]] = [[] for _ in measured]
-    for name, number in numbers.items():
-        inside = [each.situation == number for each in measured]
-        error = [np.nan_to_num(each.errors[:, at], nan=np.inf) for each, at in zip(measured, inside, strict=True)]
-        best = [part[part.sum(axis=2).argmin(axis=0), np.arange(part.shape[1])] for part in error]  # (M', blocks) each
-        if not sum(map(len, best)):
-            continue
-        median = _usual(np.concatenate(best), blocks, MIDDLE if not number else COMMON_QUANTILE)
-        joint = [(part / median).max(axis=1) for part in best]
-        owner = [each.owner[at] for each, at in zip(measured, inside, strict=True)]
-        tolerance, told = _quantile(joint, owner, alpha)
-        found[name] = {
-            "median": dict(zip(blocks, median.tolist(), strict=True)),
-            "tolerance": tolerance,
-            "common": float(np.quantile(np.concatenate(joint), COMMON_QUANTILE)),
-            **told,
-        }
-        for place, (values, part) in enumerate(zip(joint, owner, strict=True)):
-            worst[place].append(values / tolerance)
-            owners[place].append(part)
-    if not found:
-        return found
-    order = [np.argsort(np.concatenate(part), kind="stable") for part in owners]
-    stretch, _ = _quantile(
-        [np.concatenate(part)[at] for part, at in zip(worst, order, strict=True)],
-        [np.concatenate(part)[at] for part, at in zip(owners, order, strict=True)],
-        alpha,
-    )
-    for each in found.values():
-        each["tolerance"] *= stretch
-        each["common"] = min(each["common"], each["tolerance"])
-    return found
-
-
-def _situation(measured: list[_Measured], number: int, blocks: Mapping[str, str], alpha: float) -> dict[str, Any]:
-    """The tolerances of every seeding in another situation, and what they rest on.
-
-    The usual error of a seeding is its 0.9 quantile: where the hidden state is unknown many errors are still at the
-    noise floor, and their median says nothing of the others. The tolerance, one number for all seedings, is then that
-    of the smallest error in units of its own seeding, which is the one that counts.
-    """
-    inside = [each.situation == number for each in measured]
-    owner = [each.owner[at] for each, at in zip(measured, inside, strict=True)]
-    usual: dict[str, dict[str, float]] = {}
-    smallest = [np.full(len(part), np.inf) for part in owner]
-    for seeding, name in enumerate(measured[0].seedings):
-        errors = [each.errors[seeding, at] for each, at in zip(measured, inside, strict=True)]
-        tried = np.concatenate([part[~np.isnan(part).any(axis=1)] for part in errors])
-        if not len(tried):
-            continue
-        usually = np.quantile(_of_groups(tried, blocks), USUAL_QUANTILE, axis=0)
-        unit = np.maximum(usually, np.finfo(np.float64).tiny)
-        usual[name] = dict(zip(blocks, unit.tolist(), strict=True))
-        for part, error in zip(smallest, errors, strict=True):
-            np.fmin(part, (error / unit).max(axis=1), out=part)
-    if not usual:
-        return {"seedings": {}}
-    tolerance, told = _quantile(smallest, owner, alpha)
-    return {"seedings": {name: {"usual": unit, "tolerance": tolerance} for name, unit in usual.items()}, **told}
-
-
-def _of_groups(errors: FloatArray, blocks: Mapping[str, str]) -> FloatArray:
-    """The error of each block's group, which is the largest in it, (M', blocks) -> (M', blocks)."""
-    groups = np.array(list(blocks.values()))
-    return np.stack([errors[:, groups == group].max(axis=1) for group in groups], axis=1)
-
-
-def _usual(errors: FloatArray, blocks: Mapping[str, str], quantile: float) -> FloatArray:
-    """Usual error of each block's group, (M', blocks) -> (blocks,).
-
-    Of one that is mostly exact the smallest error, and of one that is always exact the resolution of float32.
-    """
-    errors = _of_groups(errors, blocks)
-    usual = np.quantile(errors, quantile, axis=0)
-    positive = [column[column > 0] for column in errors.T]
-    smallest = np.array([column.min() if len(column) else RESOLUTION for column in positive])
-    return np.where(usual > 0, usual, smallest)
-
-
-def _quantile(joint: list[FloatArray], owner: list[IntArray], alpha: float) -> tuple[float, dict[str, Any]]:
-    """The joint error that at most `alpha` of new rollouts exceed anywhere, and how far that is guaranteed."""
-    maxima = np.concatenate(
-        [np.maximum.reduceat(values, np.flatnonzero(np.diff(part, prepend=-1))) if len(values) else values
-         for values, part in zip(joint, owner, strict=True)]
-    )  # fmt: skip
-    n = len(maxima)
-    rank = math.ceil((n + 1) * (1 - alpha))
-    pooled = np.concatenate(joint)
-    guaranteed = rank <= n
-    tolerance = np.sort(maxima)[rank - 1] if guaranteed else np.quantile(pooled, POOLED_QUANTILE)
-    return float(tolerance), {
-        "rollouts": n,
-        "transitions": len(pooled),
-        "label": CONFORMAL if guaranteed else POOLED,
-        "need_rollouts": math.ceil(1 / alpha) - 1,
-    }
 
 
 def _spread(adapter: EnvAdapter, parts: list[Rollouts]) -> tuple[FloatArray, FloatArray]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qualcheck.tolerance import Scale, Tolerance, _Measured, _noise
+from qualcheck.conformal import Measured, known_states
+from qualcheck.tolerance import Scale, Tolerance
 
 BLOCKS = {"hand": "hand", "cup": "cup", "cup_turn": "cup_turn"}
 AIR, GRIP = 0, 1
 
 
-def measured(rollouts: int = 200, steps: int = 50) -> _Measured:
+def measured(rollouts: int = 200, steps: int = 50) -> Measured:
     """Real errors: the hand's noise everywhere; in the grip, one rollout in fifty sees the cup turn wildly once."""
     rng = np.random.default_rng(0)
     size = rollouts * steps
@@ -21,11 +22,11 @@ def measured(rollouts: int = 200, steps: int = 50) -> _Measured:
     still = rng.random(size) < 0.7
     errors[0, still, 1:] = 0  # and in the grip mostly so too
     errors[0, steps - 1 :: 50 * steps, 2] = 0.3
-    return _Measured(errors, np.repeat(np.arange(rollouts), steps), situation, ("carried",))
+    return Measured(errors, np.repeat(np.arange(rollouts), steps), situation, ("carried",))
 
 
 def scale() -> Scale:
-    found = _noise([measured()], {"air": AIR, "grip": GRIP}, BLOCKS, 0.01)
+    found = known_states(measured(), {"air": AIR, "grip": GRIP}, BLOCKS, 0.01)
     air, grip = (Tolerance(found[name]["median"], found[name]["tolerance"], found[name]["common"]) for name in found)
     return Scale("float32", air, np.ones(3), np.ones(3), "conformal", {"grip": grip})
 
@@ -65,3 +66,42 @@ def test_a_block_that_real_data_never_show_wrong_has_no_room_to_be_wrong() -> No
 def test_where_every_real_error_is_zero_only_zero_is_common() -> None:
     exact = Tolerance({"hand": 1.0}, 1e-9, 0.0)
     np.testing.assert_array_equal(exact.over_common(np.array([[0.0], [1e-12]]), ["hand"]), [0, np.inf])
+
+
+def test_with_few_rollouts_the_promise_holds_since_units_are_learnt_from_others() -> None:
+    """30 rollouts that slip rarely and far: with units of the same rollouts a quarter of new ones was rejected."""
+    rng = np.random.default_rng(0)
+    rejected = []
+    for _ in range(150):
+        slips = np.abs(rng.standard_t(2, size=(60, 30, 3))) * 1e-3
+        part = Measured(
+            slips.reshape(1, -1, 3),
+            np.repeat(np.arange(60), 30),
+            np.tile(np.repeat([AIR, GRIP], [25, 5]), 60),
+            ("carried",),
+        )
+        found = known_states(part.of(part.owner < 30), {"air": AIR, "grip": GRIP}, BLOCKS, 0.1)
+        over = np.zeros(60 * 30)
+        for name, number in {"air": AIR, "grip": GRIP}.items():
+            at = part.situation == number
+            over[at] = Tolerance(found[name]["median"], found[name]["tolerance"]).error(
+                part.errors[0, at], list(BLOCKS)
+            )
+        rejected.append((over.reshape(60, 30)[30:].max(axis=1) > 1).mean())
+    mcse = np.std(rejected) / np.sqrt(len(rejected))
+    assert 0.1 - 1 / 31 - 2 * mcse <= np.mean(rejected) <= 0.1 + 2 * mcse
+
+
+def test_rollouts_of_several_files_are_told_apart_and_a_single_one_has_units_of_its_own() -> None:
+    one = measured(rollouts=1)
+    both = Measured.together([one, one])
+    assert np.unique(both.owner).tolist() == [0, 1]
+    assert known_states(one, {"air": AIR}, BLOCKS, 0.1)["air"]["rollouts"] == 1
+    assert known_states(both, {"air": AIR}, BLOCKS, 0.1)["air"]["rollouts"] == 2
+
+
+def test_real_data_that_are_never_wrong_leave_room_for_float32_only() -> None:
+    exact = Measured(np.zeros((1, 300, 3)), np.repeat(np.arange(100), 3), np.zeros(300, int), ("carried",))
+    found = known_states(exact, {"air": AIR}, BLOCKS, 0.01)["air"]
+    tolerance = Tolerance(found["median"], found["tolerance"])
+    assert tolerance.limit("hand") == pytest.approx(np.finfo(np.float32).eps)
