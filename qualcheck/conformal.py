@@ -7,7 +7,7 @@ least 1 - alpha (definitions, section "Calibration").
 That holds only if a new rollout's error is measured as those of the n were. The units are learnt as well: a usual error
 for each block, and how far the situations reach relative to each other. Learnt from the n rollouts themselves, a wild
 rollout widens the unit that it is measured in, and with few rollouts the promise is broken (LIBERO, 29 rollouts at
-alpha 0.1: 25 % rejected). So every rollout is measured in units learnt from the others, as a new one is
+alpha 0.1: 25 % rejected). So, where rollouts are enough for a promise, every rollout is measured in units learnt from the others, as a new one is
 (cross-conformal prediction: Vovk, "Cross-conformal predictors", Ann. Math. Artif. Intell. 74, 2015).
 """
 
@@ -93,19 +93,20 @@ def known_states(
     """
     error = np.nan_to_num(measured.errors, nan=np.inf)
     best = error[error.sum(axis=2).argmin(axis=0), np.arange(error.shape[1])]  # (M, blocks)
-    units = _units(best, measured, numbers, blocks)
+    inside = np.isin(measured.situation, list(numbers.values()))
+    promised = _enough(measured.owner[inside], alpha)
+    units = _units(best, measured, numbers, blocks, REACH if promised else alpha)
     if not units:
         return {}
     joint, over = np.zeros(len(best)), np.zeros(len(best))  # of the units of others; in their reach
-    for mine, rest in _folds(measured.owner):
-        theirs = _units(best[rest], measured.of(rest), numbers, blocks) if rest.any() else units
+    for mine, rest in _folds(measured.owner, promised):
+        theirs = _units(best[rest], measured.of(rest), numbers, blocks, REACH) if promised else units
         for name, number in numbers.items():
             at = np.flatnonzero(mine & (measured.situation == number))
             # a situation that the others never meet is held against the first one, as scoring does
             unit = theirs.get(name) or next(iter(theirs.values()))
             joint[at] = unit.joint(best[at])
             over[at] = joint[at] / unit.reach
-    inside = np.isin(measured.situation, list(numbers.values()))
     stretch, _ = quantile(over[inside], measured.owner[inside], alpha)
     found = {}
     for name, unit in units.items():
@@ -132,8 +133,9 @@ def unknown_state(measured: Measured, number: int, blocks: Mapping[str, str], al
     if not usual:
         return {"seedings": {}}
     smallest = np.full(len(inside.owner), np.inf)
-    for mine, rest in _folds(inside.owner):
-        theirs = _usual_of_seedings(inside.of(rest), blocks) or usual
+    promised = _enough(inside.owner, alpha)
+    for mine, rest in _folds(inside.owner, promised):
+        theirs = _usual_of_seedings(inside.of(rest), blocks) if promised else usual
         for seeding, name in enumerate(inside.seedings):
             if name in theirs:
                 joint = (inside.errors[seeding, mine] / theirs[name]).max(axis=1)
@@ -171,24 +173,34 @@ def quantile(joint: FloatArray, owner: IntArray, alpha: float) -> tuple[float, d
     }
 
 
-def _folds(owner: IntArray) -> Iterator[tuple[BoolArray, BoolArray]]:
-    """Parts of the rollouts, and the others, as masks (M,) of transitions; of a single rollout no others."""
-    fold = np.unique(owner, return_inverse=True)[1] % FOLDS
+def _enough(owner: IntArray, alpha: float) -> bool:
+    """Whether there are rollouts enough for a guarantee."""
+    n = len(np.unique(owner))
+    return math.ceil((n + 1) * (1 - alpha)) <= n
+
+
+def _folds(owner: IntArray, several: bool) -> Iterator[tuple[BoolArray, BoolArray]]:
+    """Parts of the rollouts, and the others, as masks (M,) of transitions; all and none unless there are several."""
+    fold = np.unique(owner, return_inverse=True)[1] % (FOLDS if several else 1)
     for number in range(int(fold.max(initial=-1)) + 1):
         yield fold == number, fold != number
 
 
 def _units(
-    best: FloatArray, measured: Measured, numbers: Mapping[str, int], blocks: Mapping[str, str]
+    best: FloatArray,
+    measured: Measured,
+    numbers: Mapping[str, int],
+    blocks: Mapping[str, str],
+    beyond: float,
 ) -> dict[str, _Unit]:
-    """The units of the situations that some rollouts pass through."""
+    """The units of the situations that some rollouts pass through; so large a share of them goes beyond a reach."""
     found: dict[str, _Unit] = {}
     first = 1.0
     for name, number in numbers.items():
         at = measured.situation == number
         if at.any():
             usual = _usual(best[at], blocks, COMMON_QUANTILE if number else MIDDLE)
-            reach, _ = quantile((best[at] / usual).max(axis=1), measured.owner[at], REACH)
+            reach, _ = quantile((best[at] / usual).max(axis=1), measured.owner[at], beyond)
             first = first if found else reach
             found[name] = _Unit(usual, reach / first)
     return found
