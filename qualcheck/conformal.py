@@ -7,8 +7,9 @@ least 1 - alpha (definitions, section "Calibration").
 That holds only if a new rollout's error is measured as those of the n were. The units are learnt as well: a usual error
 for each block, and how far the situations reach relative to each other. Learnt from the n rollouts themselves, a wild
 rollout widens the unit that it is measured in, and with few rollouts the promise is broken (LIBERO, 29 rollouts at
-alpha 0.1: 25 % rejected). So, where rollouts are enough for a promise, every rollout is measured in units learnt from the others, as a new one is
-(cross-conformal prediction: Vovk, "Cross-conformal predictors", Ann. Math. Artif. Intell. 74, 2015).
+alpha 0.1: 25 % rejected). So, where rollouts are enough for a promise, each is measured in units learnt from the
+others, as a new one is (cross-conformal prediction: Vovk, "Cross-conformal predictors", Ann. Math. Artif. Intell. 74,
+2015).
 """
 
 from __future__ import annotations
