@@ -18,6 +18,7 @@ from qualcheck.cli.demo import demo
 from qualcheck.cli.envs import envs
 from qualcheck.cli.filter import filter_
 from qualcheck.cli.inspect import inspect
+from qualcheck.cli.merge import merge
 from qualcheck.cli.report import report
 from qualcheck.cli.score import score
 from qualcheck.cli.selftest import selftest
@@ -32,6 +33,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("score")(score)
+app.command("merge")(merge)
 app.command("filter")(filter_)
 app.command("report")(report)
 app.command("calibrate")(calibrate)

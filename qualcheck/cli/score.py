@@ -66,6 +66,12 @@ def score(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what a stopped run of the same inputs and options left.")
     ] = False,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: one worker an actor of the Ray cluster that runs here.")
+    ] = "local",
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Check one of N shares only, for `qualcheck merge`.")
+    ] = None,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
     ] = False,
@@ -99,18 +105,18 @@ def score(
         "trust_pickle": trust_pickle,
         "strict": strict,
     }
+    how: dict[str, Any] = {"reference": reference or (), "workers": workers, "resume": resume, "engine": engine}
+    if shard is not None:
+        from qualcheck.sharding import score_shard
+
+        with bar() as progress:
+            folder = score_shard(inputs, env, out, shard, progress=progress, **how, **options)
+        typer.echo(f"{folder}: shard {shard}")
+        typer.echo(f"next, when all of them are there: qualcheck merge {folder} ... -o RUN")
+        return
     try:
         with bar() as progress:
-            run = run_score(
-                inputs,
-                env,
-                out,
-                reference=reference or (),
-                progress=progress,
-                workers=workers,
-                resume=resume,
-                **options,
-            )
+            run = run_score(inputs, env, out, progress=progress, **how, **options)
     except (NothingVerified, QualcheckError):
         if (out / "manifest.json").is_file() and strict:
             typer.echo(summary(Run.open(out)))

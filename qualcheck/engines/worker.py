@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 
+from qualcheck.adapter import EnvAdapter
 from qualcheck.engines.frames import receive, send
 from qualcheck.engines.job import check
 from qualcheck.errors import QualcheckError
@@ -20,6 +21,11 @@ class Order:
     obs_size: int
     family: str
 
+    def open(self) -> EnvAdapter:
+        """An adapter of one's own."""
+        adapter = load(self.env).with_layout(self.obs_size)
+        return adapter.with_family(self.family) if self.family else adapter
+
 
 def main() -> None:
     """Answer every job with its `Done`, or with the error that it ended in, until the parent closes the pipe."""
@@ -28,8 +34,7 @@ def main() -> None:
     jobs = sys.stdin.buffer
     try:
         order: Order = receive(jobs)
-        adapter = load(order.env).with_layout(order.obs_size)
-        adapter = adapter.with_family(order.family) if order.family else adapter
+        adapter = order.open()
         while True:
             job = receive(jobs)
             try:
