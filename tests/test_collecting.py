@@ -128,6 +128,7 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_left(tmp_path: Path)
     refused(UsageError, "--random-share 2", "babyai", "real", 2, random_share=2)
     refused(UsageError, "--seed -1", "babyai", "real", 2, seed=-1)
     refused(UsageError, "--noise -1", "babyai", "real", 2, noise=-1)
+    refused(UsageError, "--noise 1.5: with discrete actions the share", "babyai", "real", 2, noise=1.5)
     refused(UsageError, "--storage int8: rows of halfcheetah", "halfcheetah", "real", 2, storage="int8")
     refused(UsageError, "--storage float64: rows of clevr", "clevr", "real", 2, storage="float64")
     refused(UsageError, "--horizon 0", "babyai", "real", 2, horizon=0)
@@ -137,6 +138,28 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_left(tmp_path: Path)
     out.write_text("mine")
     refused(UsageError, "exists already", "babyai", "real", 2)
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("harm", ["nan", "zeros", "moved"])
+def test_starts_that_no_simulator_takes_on_are_refused(harm: str, shared_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("robosuite")
+    name = "imaginebench_libero_pick_alphabet_soup_inits.npz"
+    rows = np.load(shared_data / "real" / name)["observations"].copy()
+    rows[7:9] = {"nan": np.nan, "zeros": 0.0, "moved": rows[7:9] + 1}[harm]
+    np.savez(tmp_path / name, observations=rows)
+    with pytest.raises(
+        DataError, match=r"inits\.npz: 2 of 1000 rows are no states that the simulator takes on; row 7: "
+    ):
+        qualcheck.collect("libero", "real", 1, tmp_path / "o.parquet", inits=tmp_path, task="pick-alphabet_soup")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_released_starts_are_all_taken(shared_data: Path) -> None:
+    from qualcheck.envs.libero.starts import read_inits
+
+    for way in ("pick", "place", "safe"):
+        for thing in ("alphabet_soup", "cream_cheese", "salad_dressing"):
+            assert len(read_inits(shared_data / "real", f"{way}-{thing}")[1]) == 1000
 
 
 def test_the_command_prints_rates_and_ends_with_2_on_wrong_usage(tmp_path: Path) -> None:
