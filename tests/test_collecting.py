@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,3 +192,23 @@ def test_a_hundred_rollouts_of_each_task_reach_it_four_times_in_five(env: str, l
     low = {task.task: task.rate for task in done.tasks if task.rate < 0.8}
     assert set(low) <= {"push_still", "door-unlock", "locked-door-open", "soccer", "order"}, low
     assert all(task.reason for task in done.tasks if task.rate < 0.8)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_collect_leaves_nothing(how: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qualcheck", "collect", "metaworld", "--level", "hard", "-n", "9000", "-o", "o.parquet"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob(".o.parquet.partial*")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(how)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[how]
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())
