@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -61,8 +62,14 @@ def _options(
     """Options of every command."""
 
 
+def _terminated(number: int, _frame: object) -> None:
+    """Leave as on Ctrl-C, so that unfinished outputs are removed and workers end; batch systems send this first."""
+    sys.exit(128 + number)
+
+
 def run() -> None:
     """Run the command line; a user's mistake prints one red line and sets the exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     warnings.showwarning = lambda message, *_rest, **_more: typer.secho(f"warning: {message}", fg="yellow", err=True)
     try:
         app()
