@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from qualcheck import __version__
+from qualcheck import __version__, timing
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
@@ -56,6 +57,7 @@ def score(
     resume: bool = False,
     engine: str = LOCAL,
     pieces: Callable[[str, Inputs], Pieces] | None = None,
+    profile: bool = False,
     **options: Any,
 ) -> Run:
     """Replay and check every transition of the inputs, and write the run folder `out`.
@@ -72,6 +74,7 @@ def score(
             not depend on it.
         resume: go on with what a run of the same inputs and options left when it was stopped.
         engine: "local", or "ray": workers on the Ray cluster that this machine belongs to.
+        profile: count where the time goes, into `manifest["run"]["profile"]`: seconds of all threads by phase.
         pieces: where results are that others have made, see `qualcheck.sharding`.
         options: fields of `ScoreOptions`; with arrays also rollout (M,) ids (without them every row is a rollout of
             its own), rewards, terminals and truncated (M,), and instruction; see `qualcheck.io.source_from_arrays`.
@@ -98,9 +101,12 @@ def score(
         given = _given(inputs, adapter, more)
         out = how.out
         refuse_missing(out, [*(source for source in given if isinstance(source, Path)), *real])
-        with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher:
+        timed = timing.started() if profile else nullcontext()
+        with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher, timed as clock:
             manifest = _write(adapter, given, real, folder, chosen, hasher, how)
             manifest["run"] |= _circumstances(started)
+            if clock is not None:
+                manifest["run"]["profile"] = {name: round(seconds, 3) for name, seconds in clock.take().items()}
             (folder / "manifest.json").write_text(dump(manifest), encoding="utf-8")
         how.forget()
     except QualcheckError as error:

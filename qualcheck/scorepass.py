@@ -25,7 +25,8 @@ from qualcheck.readings import RewardLog, rewrite
 from qualcheck.rollout_table import RolloutTable
 from qualcheck.scoring import Labels, Placer, Tally, of_task
 from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
-from qualcheck.types import IntArray
+from qualcheck.timing import READ, WRITE, count, phase
+from qualcheck.types import IntArray, Rollouts
 
 Progress = Callable[[int], None]
 
@@ -91,7 +92,8 @@ class _Background:
         while (job := self._jobs.get()) is not None:
             if self._error is None:
                 try:
-                    job()
+                    with phase(WRITE):
+                        job()
                 except BaseException as error:  # handed to the caller by put() or close()
                     self._error = error
 
@@ -170,6 +172,7 @@ def run_pass(
             tallies[job.source].add(scored.tally)
             referee.add(done.rechecked)
             steps += done.steps
+            count(done.seconds)
             columns = scored.transitions
             columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
             size = rollouts.n_transitions, rollouts.n_rollouts
@@ -202,7 +205,8 @@ def run_pass(
     writer.close()
     if beside is not None:
         beside.close()
-    _settle_rewards(folder / "transitions.parquet", rewards, metadata)
+    with phase(WRITE):
+        _settle_rewards(folder / "transitions.parquet", rewards, metadata)
     for tally, log in zip(tallies, rewards, strict=True):
         if log.counts is not None:
             tally.verified["reward"], tally.passed["reward"] = log.counts
@@ -210,7 +214,8 @@ def run_pass(
     for log in rewards:
         log.fill(agree, shifted)
     agreement = {"reward_consistency": agree}
-    flags = table.write(folder / "rollouts.parquet", {"reward_shift": shifted}, agreement, metadata)
+    with phase(WRITE):
+        flags = table.write(folder / "rollouts.parquet", {"reward_shift": shifted}, agreement, metadata)
     return PassResult(
         tallies,
         [log.preferred for log in rewards],
@@ -280,13 +285,23 @@ def _jobs(
 ) -> Iterator[Job]:
     """The batches of all inputs in order; the first has a number and comes after so many transitions."""
     for at, (source, label) in enumerate(zip(sources, labels, strict=True)):
-        for batch in source.batches(batch_size(adapter)):
+        for batch in _read(source.batches(batch_size(adapter))):
             rollouts = of_task(batch, label.task.task if label.task else None)
             placements, which = placer.place(rollouts, label.task)
             recheck = referee.within(transitions, rollouts.n_transitions)
             yield Job(number, at, rollouts, placements, which, label, recheck, referee.seed)
             number += 1
             transitions += rollouts.n_transitions
+
+
+def _read(batches: Iterator[Rollouts]) -> Iterator[Rollouts]:
+    """The batches, the time until each counted."""
+    while True:
+        with phase(READ):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def _in_order(engine: Engine, jobs: Iterable[Job], journal: Pieces | None) -> Iterator[tuple[Job, Done]]:

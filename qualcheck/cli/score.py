@@ -69,6 +69,9 @@ def score(
     engine: Annotated[
         str, typer.Option(help="local, or ray: one worker an actor of the Ray cluster that runs here.")
     ] = "local",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time goes: read, restore, simulate, check, write.")
+    ] = False,
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Check one of N shares only, for `qualcheck merge`.")
     ] = None,
@@ -116,13 +119,25 @@ def score(
         return
     try:
         with bar() as progress:
-            run = run_score(inputs, env, out, progress=progress, **how, **options)
+            run = run_score(inputs, env, out, progress=progress, profile=profile, **how, **options)
     except (NothingVerified, QualcheckError):
         if (out / "manifest.json").is_file() and strict:
             typer.echo(summary(Run.open(out)))
         raise
     typer.echo(summary(run))
+    if profile:
+        typer.echo(spent(run.manifest["run"]["profile"]))
     typer.echo(f"next: qualcheck report {run.path}")
+
+
+def spent(seconds: dict[str, float]) -> str:
+    """Where the time of a run went, a line a phase."""
+    from qualcheck.timing import PHASES
+
+    total = sum(seconds.values()) or 1.0
+    shown = [(name, seconds[name]) for name in PHASES if name in seconds]
+    lines = [f"  {name:<28}{100 * each / total:>7.1f} %  {each:,.2f} s" for name, each in shown]
+    return "\n".join(["time of all threads", *lines])
 
 
 def summary(run: Any) -> str:

@@ -16,9 +16,10 @@ from threading import Lock, Thread
 from typing import Any
 
 from qualcheck.adapter import EnvAdapter
-from qualcheck.engines.job import Done, Job, check
+from qualcheck.engines.job import Done, Job
 from qualcheck.engines.worker import Order
 from qualcheck.errors import QualcheckError, UsageError, WorkerLost
+from qualcheck.timing import running
 
 AHEAD = 2  # jobs an actor, so that none waits for the next one to be read
 TRIES = 3  # of a job whose actor died: a node that is lost takes several actors with it, one after the other
@@ -50,7 +51,7 @@ class Checker:
     """What an actor does: it opens the environment once, and checks job after job."""
 
     def __init__(self, order: Order) -> None:
-        self._adapter = order.open()
+        self._order, self._adapter = order, order.open()
 
     def ready(self) -> None:
         """Comes back when the environment is open."""
@@ -58,7 +59,7 @@ class Checker:
     def check(self, job: bytes) -> bytes:
         """A pickled `Job` in, its `Done` out, or the error for the user that it ended in."""
         try:
-            return pickle.dumps(check(self._adapter, pickle.loads(job)), protocol=5)
+            return pickle.dumps(self._order.check(self._adapter, pickle.loads(job)), protocol=5)
         except QualcheckError as error:
             return pickle.dumps(error)
 
@@ -68,7 +69,7 @@ class Cluster:
 
     def __init__(self, adapter: EnvAdapter, workers: int) -> None:
         self._ray = connect()
-        self._order = Order(adapter.spec.id, adapter.spec.obs_size, adapter.family)
+        self._order = Order(adapter.spec.id, adapter.spec.obs_size, adapter.family, running())
         self._workers = workers
         self._spare: queue.Queue[Any] = queue.Queue()
         self._all: list[Any] = []
