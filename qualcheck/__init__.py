@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from qualcheck.pipeline import score
     from qualcheck.reporting import report
     from qualcheck.selftesting.running import selftest
+    from qualcheck.sharding import merge, score_shard
     from qualcheck.validating import validate
 
 __all__ = [
@@ -42,14 +43,18 @@ __all__ = [
     "filter",
     "inspect",
     "make_env",
+    "merge",
     "report",
     "score",
+    "score_shard",
     "selftest",
     "validate",
 ]
 
 _VERBS = {
     "score": ("qualcheck.pipeline", "score"),
+    "score_shard": ("qualcheck.sharding", "score_shard"),
+    "merge": ("qualcheck.sharding", "merge"),
     "filter": ("qualcheck.filtering", "filter_run"),
     "report": ("qualcheck.reporting", "report"),
     "calibrate": ("qualcheck.calibrating", "calibrate"),

@@ -133,7 +133,7 @@ def collect(
             "dtype": storage,
             "horizon": horizon,
         }
-        _refuse(n, seed, asked)
+        _refuse(adapter, n, seed, asked)
         if path.exists() or path.is_symlink():
             raise UsageError(f"-o {path} exists already; nothing is overwritten. Choose another name.")
         record, options, reasons = _record(adapter, {**asked, "level": level})
@@ -160,8 +160,8 @@ def collect(
     return Collected(path, env, level, rates, starts)
 
 
-def _refuse(n: int, seed: int, asked: dict[str, Any]) -> None:
-    """Raise UsageError for values that no environment can take."""
+def _refuse(adapter: EnvAdapter, n: int, seed: int, asked: dict[str, Any]) -> None:
+    """Raise UsageError for values that the environment cannot take."""
     if n < 1:
         raise UsageError(f"-n {n}: expected one rollout of each task or more.")
     if seed < 0:
@@ -169,6 +169,8 @@ def _refuse(n: int, seed: int, asked: dict[str, Any]) -> None:
     noise, share, horizon = (asked[name] for name in ("noise", "random_share", "horizon"))
     if noise is not None and not 0 <= noise < np.inf:
         raise UsageError(f"--noise {noise}: expected 0 or more.")
+    if noise is not None and noise > 1 and adapter.spec.action.kind == "discrete":
+        raise UsageError(f"--noise {noise}: with discrete actions the share that is random, from 0 to 1.")
     if share is not None and not 0 <= share <= 1:
         raise UsageError(f"--random-share {share}: expected a share from 0 to 1.")
     if horizon is not None and horizon < 1:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from qualcheck.acting import usable
 from qualcheck.adapter import EnvAdapter
 from qualcheck.episodes import Episodes, OneByOne
 from qualcheck.errors import UsageError
 from qualcheck.instruction_codes import Codes
 from qualcheck.making import CodeTable, inner_options, make_inner, read_codes
 from qualcheck.registry import load
+from qualcheck.spec import ActionSpec
 from qualcheck.stats import Interval, clopper_pearson
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
@@ -77,10 +79,9 @@ def evaluate(
         UnknownName: no such environment, task or success test.
         MissingExtra: the simulator is not installed.
     """
-    if episodes < 1 or (batch is not None and batch < 1):
-        raise UsageError(f"evaluate: {episodes} episodes in batches of {batch}; expected one or more.")
-    if seed < 0:
-        raise UsageError(f"evaluate: seed {seed}; expected 0 or more.")
+    for name, number, least in (("episodes", episodes, 1), ("batch", batch, 1), ("seed", seed, 0)):
+        if not ((isinstance(number, (int, np.integer)) and number >= least) or (name == "batch" and number is None)):
+            raise UsageError(f"evaluate: {name} {number!r}; expected a whole number from {least}.")
     table = read_codes(codes)
     adapter = load(env)
     running = _episodes(adapter, task, success, inner_options(success, horizon, options))
@@ -90,7 +91,7 @@ def evaluate(
         size = batch or running.batch
         for first in range(0, episodes, size):
             part = np.arange(first, min(first + size, episodes))
-            _play(policy, running, task, table, seed, part, (won, length, total))
+            _play(policy, adapter.spec.action, running, task, table, seed, part, (won, length, total))
     finally:
         running.close()
         adapter.close()
@@ -108,6 +109,7 @@ def _episodes(adapter: EnvAdapter, task: str, success: str, options: dict[str, A
 
 def _play(
     policy: Policy,
+    actions: ActionSpec,
     running: Episodes,
     task: str,
     table: Codes | None,
@@ -123,10 +125,7 @@ def _play(
         drawn = [table.draw(text, task, rng) for text, rng in zip(instruction, rngs, strict=True)]
         code = np.stack(drawn).astype(obs.dtype)
     while len(part):
-        action = np.asarray(policy(np.concatenate([obs, code], axis=1)))
-        if len(action) != len(part):
-            raise UsageError(f"evaluate: {len(action)} actions of the policy for {len(part)} rows; expected one each.")
-        stepped = running.step(action)
+        stepped = running.step(usable(policy(np.concatenate([obs, code], axis=1)), actions, len(part)))
         length[part] += 1
         total[part] += stepped.reward
         won[part] |= stepped.success

@@ -16,7 +16,7 @@ import shutil
 from collections import Counter
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,16 @@ from qualcheck.manifest import dump
 from qualcheck.scoring import Scored, Tally
 
 FORMAT = 1  # of a piece; another one is not read
+
+
+class Pieces(Protocol):
+    """Where the results of jobs are kept, and taken from."""
+
+    def load(self, job: Job) -> Done | None:
+        """The result of a job, None where it is not there."""
+        ...
+
+    def save(self, job: Job, done: Done) -> None: ...
 
 
 class Journal:
@@ -52,10 +62,7 @@ class Journal:
         """The piece of a job, None where there is none that is whole."""
         if not self._resume:
             return None
-        try:
-            done = _decode((self.folder / self._name(job)).read_bytes(), job)
-        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            return None
+        done = read_piece(self.folder, job)
         if done is not None:
             self._known.add(job.number)
         return done
@@ -64,7 +71,7 @@ class Journal:
         """Keep the result of a job, unless it came from here; a disk that takes no more of them stops nothing."""
         if job.number in self._known:
             return
-        name = self.folder / self._name(job)
+        name = self.folder / piece_name(job.number)
         partial = name.with_suffix(f".{os.getpid()}.partial")
         try:
             self.folder.mkdir(exist_ok=True)
@@ -79,9 +86,18 @@ class Journal:
         for folder in self.folder.parent.glob(f"{glob.escape(self.folder.name.rpartition('-')[0])}-*"):
             shutil.rmtree(folder, ignore_errors=True)
 
-    @staticmethod
-    def _name(job: Job) -> str:
-        return f"{job.number:08d}.piece"
+
+def piece_name(number: int) -> str:
+    """File of the piece of the job with a number."""
+    return f"{number:08d}.piece"
+
+
+def read_piece(folder: Path, job: Job) -> Done | None:
+    """The piece of a job in a folder, None where there is none that is whole and of this job."""
+    try:
+        return _decode((folder / piece_name(job.number)).read_bytes(), job)
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        return None
 
 
 def identity(job: Job) -> str:

@@ -10,10 +10,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from qualcheck.acting import usable
 from qualcheck.adapter import EnvAdapter
 from qualcheck.errors import UsageError, unknown_name
 from qualcheck.instruction_codes import Codes
 from qualcheck.registry import load
+from qualcheck.spec import ActionSpec
 from qualcheck.types import AnyArray
 
 SUCCESS = ("intended", "released")
@@ -29,8 +31,8 @@ class TaskEnv(gymnasium.Env[AnyArray, Any]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  # gymnasium reads it off the class
 
-    def __init__(self, inner: Any, task: str, codes: Codes | None) -> None:
-        self.inner, self.task, self._codes = inner, task, codes
+    def __init__(self, inner: Any, task: str, codes: Codes | None, actions: ActionSpec) -> None:
+        self.inner, self.task, self._codes, self._actions = inner, task, codes, actions
         self._code: AnyArray | None = None
         self.action_space = inner.action_space
         self.observation_space = inner.observation_space if codes is None else _wider(inner.observation_space, codes)
@@ -46,8 +48,13 @@ class TaskEnv(gymnasium.Env[AnyArray, Any]):
         return self._with_code(row), _told(info)
 
     def step(self, action: Any) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
-        """Carry out one action and judge the row after it."""
-        row, reward, terminated, truncated, info = self.inner.step(action)
+        """Carry out one action and judge the row after it.
+
+        Raises:
+            UsageError: it is no action of the environment.
+        """
+        chosen = usable([action], self._actions, 1)[0]
+        row, reward, terminated, truncated, info = self.inner.step(chosen)
         return self._with_code(row), reward, terminated, truncated and not terminated, _told(info)
 
     def _with_code(self, row: AnyArray) -> AnyArray:
@@ -80,8 +87,8 @@ def inner_options(success: str, horizon: int | None, options: Mapping[str, Any])
     """
     if success not in SUCCESS:
         raise unknown_name("success test", success, list(SUCCESS))
-    if horizon is not None and horizon < 1:
-        raise UsageError(f"horizon {horizon}: an episode has at least one step.")
+    if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
+        raise UsageError(f"horizon {horizon}: an episode has a whole number of steps, from 1.")
     return {**options, **({} if horizon is None else {"horizon": horizon})}
 
 
@@ -91,6 +98,8 @@ def make_inner(adapter: EnvAdapter, task: str, success: str, options: Mapping[st
     Raises:
         UsageError: it takes no such options.
     """
+    if not isinstance(task, str):
+        raise UsageError(f"task {task!r}; it is the name of one, see `qualcheck envs`.")
     try:
         return adapter.make_env(task, success, **options)
     except TypeError as error:
@@ -125,5 +134,6 @@ def make_env(
         MissingExtra: its simulator is not installed.
     """
     table = read_codes(codes)
-    inner = make_inner(load(env), task, success, inner_options(success, horizon, options))
-    return TaskEnv(inner, task, table)
+    adapter = load(env)
+    inner = make_inner(adapter, task, success, inner_options(success, horizon, options))
+    return TaskEnv(inner, task, table, adapter.spec.action)

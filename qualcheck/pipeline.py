@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,16 +20,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from qualcheck import __version__
+from qualcheck import __version__, timing
 from qualcheck.adapter import EnvAdapter
 from qualcheck.calibration import control_of_run
 from qualcheck.checks.flags import DEFECTS
 from qualcheck.conformal import CONFORMAL
+from qualcheck.engines import LOCAL, Engine, check_engine, open_engine
 from qualcheck.errors import DataError, NothingVerified, QualcheckError, UsageError, WorkerLost
 from qualcheck.explaining.explain import explain_run
 from qualcheck.inputs import Inputs, open_inputs
 from qualcheck.io import ArraySource, Source, source_from_arrays
-from qualcheck.journal import Journal
+from qualcheck.journal import Journal, Pieces
 from qualcheck.manifest import DEFINITIONS, SCHEMA, dump, sha256
 from qualcheck.options import ScoreOptions, read_options
 from qualcheck.output import refuse_overlap, staged_folder
@@ -39,6 +41,7 @@ from qualcheck.table import HIDDEN_FILE, Run
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "gymnasium", "minigrid", "mujoco", "metaworld")
 SIMULATORS = ("minigrid", "mujoco", "metaworld")
+INPUTS, REFERENCE = "inputs", "reference"  # the passes of a run
 
 
 ARRAY_OPTIONS = ("rollout", "rewards", "terminals", "truncated", "instruction")
@@ -52,6 +55,9 @@ def score(
     progress: Callable[[str, int], Progress] | None = None,
     workers: int = 1,
     resume: bool = False,
+    engine: str = LOCAL,
+    pieces: Callable[[str, Inputs], Pieces] | None = None,
+    profile: bool = False,
     **options: Any,
 ) -> Run:
     """Replay and check every transition of the inputs, and write the run folder `out`.
@@ -67,6 +73,9 @@ def score(
         workers: processes that check, each with a simulator of its own; 1: threads of this process. The results do
             not depend on it.
         resume: go on with what a run of the same inputs and options left when it was stopped.
+        engine: "local", or "ray": workers on the Ray cluster that this machine belongs to.
+        profile: count where the time goes, into `manifest["run"]["profile"]`: seconds of all threads by phase.
+        pieces: where results are that others have made, see `qualcheck.sharding`.
         options: fields of `ScoreOptions`; with arrays also rollout (M,) ids (without them every row is a rollout of
             its own), rewards, terminals and truncated (M,), and instruction; see `qualcheck.io.source_from_arrays`.
 
@@ -81,27 +90,23 @@ def score(
         WorkerLost: a worker process died again and again.
     """
     started = time.time()
-    if not isinstance(workers, int) or workers < 1:
-        raise UsageError(f"--workers {workers}; it is a whole number from 1.")
+    check_engine(engine, workers)
     more = {name: options.pop(name) for name in ARRAY_OPTIONS if name in options}
     chosen = read_options(options)
     inputs, env, out = _arguments(inputs, env, out)
     real = [Path(reference)] if isinstance(reference, (str, Path)) else [Path(path) for path in reference]
     adapter = load(env)
-    how = How(_place(out), workers, resume, progress)
+    how = How(_place(out), workers, resume, progress, engine, pieces)
     try:
         given = _given(inputs, adapter, more)
-        paths = [source for source in given if isinstance(source, Path)]
-        for path in [*paths, *real]:
-            if not path.exists():
-                raise DataError(f"{path}: no such file. Check the path.")
-            if path.is_dir():
-                raise DataError(f"{path}: a folder; expected files of rollouts.")
         out = how.out
-        refuse_overlap(out, [*paths, *real])
-        with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher:
+        refuse_missing(out, [*(source for source in given if isinstance(source, Path)), *real])
+        timed = timing.started() if profile else nullcontext()
+        with staged_folder(out) as folder, ThreadPoolExecutor(1) as hasher, timed as clock:
             manifest = _write(adapter, given, real, folder, chosen, hasher, how)
             manifest["run"] |= _circumstances(started)
+            if clock is not None:
+                manifest["run"]["profile"] = {name: round(seconds, 3) for name, seconds in clock.take().items()}
             (folder / "manifest.json").write_text(dump(manifest), encoding="utf-8")
         how.forget()
     except QualcheckError as error:
@@ -123,12 +128,32 @@ class How:
     workers: int = 1
     resume: bool = False
     progress: Callable[[str, int], Progress] | None = None
+    engine: str = LOCAL
+    pieces: Callable[[str, Inputs], Pieces] | None = None
     journals: list[Journal] = field(default_factory=list)
+
+    def open_engine(self, adapter: EnvAdapter) -> Engine:
+        """What checks the batches."""
+        return open_engine(adapter, self.workers, self.engine)
 
     def forget(self) -> None:
         """Remove the pieces, which nobody can go on with."""
         for journal in self.journals:
             journal.remove()
+
+
+def refuse_missing(out: Path, paths: Sequence[Path]) -> None:
+    """Refuse inputs that are not there, or that the output would overwrite.
+
+    Raises:
+        DataError, UsageError: they are.
+    """
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: no such file. Check the path.")
+        if path.is_dir():
+            raise DataError(f"{path}: a folder; expected files of rollouts.")
+    refuse_overlap(out, paths)
 
 
 def _arguments(
@@ -168,6 +193,17 @@ def _place(out: str | Path | None) -> Path:
     return folder / "run"
 
 
+def open_all(
+    adapter: EnvAdapter, given: Sequence[Source | Path], real: Sequence[Path], options: ScoreOptions
+) -> tuple[Inputs, Inputs | None]:
+    """The inputs of a run, and its references, all of one simulator family."""
+    beside = open_inputs(adapter, real, options, level="real") if real else None
+    inputs = open_inputs(adapter, given, options, family=beside.adapter.family if beside else "")
+    if beside is not None and beside.adapter.family != inputs.adapter.family:  # of a silent reference, the inputs tell
+        beside = open_inputs(adapter, real, options, level="real", family=inputs.adapter.family)
+    return inputs, beside
+
+
 def _write(
     adapter: EnvAdapter,
     given: list[Source | Path],
@@ -180,10 +216,7 @@ def _write(
     """Score inputs and references into a folder; the manifest comes back for the caller to write last."""
     before = {path: _stamp(path) for path in given if isinstance(path, Path)}
     digests = {path: hasher.submit(sha256, path) for path in before}
-    beside = open_inputs(adapter, real, options, level="real") if real else None
-    inputs = open_inputs(adapter, given, options, family=beside.adapter.family if beside else "")
-    if beside is not None and beside.adapter.family != inputs.adapter.family:  # of a silent reference, the inputs tell
-        beside = open_inputs(adapter, real, options, level="real", family=inputs.adapter.family)
+    inputs, beside = open_all(adapter, given, real, options)
     adapter, sources, labels = inputs.adapter, inputs.sources, inputs.labels
     partners = {source.path: list(getattr(source, "files", ())[1:]) for source in sources}
     refuse_overlap(how.out, [path for others in partners.values() for path in others])
@@ -200,7 +233,7 @@ def _write(
     if beside is not None:
         (folder / "reference").mkdir()
         silent = replace(how, progress=None)
-        _score_all(beside, folder / "reference", options, silent, {path: _stamp(path) for path in real})
+        _score_all(beside, folder / "reference", options, silent, {path: _stamp(path) for path in real}, part=REFERENCE)
         beside.adapter.close()
         control = control_of_run(folder / "reference", "--reference: " + ", ".join(path.name for path in real))
     for path, stamp in before.items():
@@ -290,17 +323,21 @@ def _score_all(
     how: How,
     stamps: dict[Path, tuple[int, int]],
     budget: Plan | None = None,
+    part: str = INPUTS,
 ) -> PassResult:
     looks = None if budget is None else budget.looks
     planned = [sum(source.n_transitions for source in look) for look in looks or [inputs.sources]]
     advance = how.progress("scoring", sum(planned)) if how.progress else None
     referee = Referee.draw(planned[0], options.recheck, options.seed)
-    journal = None
+    pieces: Pieces | None = None
     # arrays are gone with the process that has them, and an exact kernel is done before pieces are worth writing
-    worth = not inputs.adapter.spec.exact or how.resume or how.workers > 1
-    if worth and len(stamps) == len(inputs.sources):
-        journal = Journal(how.out, _plan(inputs, options, stamps), how.resume)
-        how.journals.append(journal)
+    worth = not inputs.adapter.spec.exact or how.resume or how.workers > 1 or how.engine != LOCAL
+    if how.pieces is not None:
+        pieces = how.pieces(part, inputs)
+    elif worth and len(stamps) == len(inputs.sources):
+        files = [[str(path.resolve()), *stamp] for path, stamp in stamps.items()]
+        how.journals.append(Journal(how.out, everything(inputs, options, files), how.resume))
+        pieces = how.journals[-1]
     return run_pass(
         inputs.adapter,
         inputs.sources,
@@ -308,18 +345,18 @@ def _score_all(
         folder,
         referee,
         advance,
-        how.workers,
-        journal,
+        how.open_engine,
+        pieces,
         looks,
         None if budget is None or options.target_width is None else narrow_enough(budget.level, options.target_width),
     )
 
 
-def _plan(inputs: Inputs, options: ScoreOptions, stamps: dict[Path, tuple[int, int]]) -> dict[str, Any]:
-    """Everything that the verdicts of a run depend on."""
+def everything(inputs: Inputs, options: ScoreOptions, files: Sequence[Any]) -> dict[str, Any]:
+    """What the verdicts of a run depend on, given what tells the content of its files."""
     spec = inputs.adapter.spec
     return {
-        "inputs": [[str(path.resolve()), *stamp] for path, stamp in stamps.items()],
+        "inputs": list(files),
         "last_action": [source.last_action for source in inputs.sources],
         "options": asdict(options),
         "env": [spec.id, spec.version, spec.obs_size, batch_size(inputs.adapter), inputs.adapter.family],

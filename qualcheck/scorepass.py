@@ -20,12 +20,13 @@ from qualcheck.engines.job import Rechecked
 from qualcheck.errors import SimulatorDisagreement
 from qualcheck.io import Source
 from qualcheck.io.columns import vectors
-from qualcheck.journal import Journal
+from qualcheck.journal import Pieces
 from qualcheck.readings import RewardLog, rewrite
 from qualcheck.rollout_table import RolloutTable
 from qualcheck.scoring import Labels, Placer, Tally, of_task
 from qualcheck.table import HIDDEN_FILE, ROLLOUT_COLUMNS, TRANSITION_COLUMNS, UNITS, TableWriter
-from qualcheck.types import IntArray
+from qualcheck.timing import READ, WRITE, count, phase
+from qualcheck.types import IntArray, Rollouts
 
 Progress = Callable[[int], None]
 
@@ -91,7 +92,8 @@ class _Background:
         while (job := self._jobs.get()) is not None:
             if self._error is None:
                 try:
-                    job()
+                    with phase(WRITE):
+                        job()
                 except BaseException as error:  # handed to the caller by put() or close()
                     self._error = error
 
@@ -114,8 +116,8 @@ def run_pass(
     folder: Path,
     referee: Referee,
     progress: Progress | None = None,
-    workers: int = 1,
-    journal: Journal | None = None,
+    engine: Callable[[EnvAdapter], Engine] = open_engine,
+    journal: Pieces | None = None,
     looks: Sequence[Sequence[Source]] | None = None,
     enough: Callable[[Sequence[Mapping[str, Any]]], bool] | None = None,
 ) -> PassResult:
@@ -128,7 +130,7 @@ def run_pass(
         folder: of the unfinished run.
         referee: which transitions the real simulator steps too.
         progress: called with the number of transitions that are done.
-        workers: processes; 1: threads of this one.
+        engine: opens what checks the batches.
         journal: keeps finished pieces, and gives those of an earlier run.
         looks: the sources in parts that are scored one after the other; None: at once.
         enough: asked after each look, with the rollout columns so far, whether the rest can be left out.
@@ -150,14 +152,14 @@ def run_pass(
     replaced: set[str] = set()
     writer = TableWriter(folder / "transitions.parquet", metadata)
     beside = TableWriter(folder / HIDDEN_FILE, {"qualcheck.hidden": " ".join(hidden)}) if hidden else None
-    background, engine = _Background(), open_engine(adapter, workers)
+    background, running = _Background(), engine(adapter)
     placer, taken, jobs_done, rows_done = Placer(adapter), 0, 0, 0
 
     def every() -> Iterator[tuple[Job, Done]]:
         nonlocal taken
         for look in [sources] if looks is None else looks:
             jobs = _jobs(adapter, look, labels, referee, placer, jobs_done, rows_done)
-            yield from _in_order(engine, jobs, journal)
+            yield from _in_order(running, jobs, journal)
             taken += 1
             if enough is not None and enough(parts):
                 return
@@ -170,6 +172,7 @@ def run_pass(
             tallies[job.source].add(scored.tally)
             referee.add(done.rechecked)
             steps += done.steps
+            count(done.seconds)
             columns = scored.transitions
             columns["rollout"] = columns["rollout"] + np.int32(rollouts_done)
             size = rollouts.n_transitions, rollouts.n_rollouts
@@ -192,7 +195,7 @@ def run_pass(
             if progress is not None:
                 progress(rollouts.n_transitions)
     finally:
-        engine.close()
+        running.close()
         background.close()
     if not jobs_done:
         empty = _empty_columns(adapter)
@@ -202,7 +205,8 @@ def run_pass(
     writer.close()
     if beside is not None:
         beside.close()
-    _settle_rewards(folder / "transitions.parquet", rewards, metadata)
+    with phase(WRITE):
+        _settle_rewards(folder / "transitions.parquet", rewards, metadata)
     for tally, log in zip(tallies, rewards, strict=True):
         if log.counts is not None:
             tally.verified["reward"], tally.passed["reward"] = log.counts
@@ -210,7 +214,8 @@ def run_pass(
     for log in rewards:
         log.fill(agree, shifted)
     agreement = {"reward_consistency": agree}
-    flags = table.write(folder / "rollouts.parquet", {"reward_shift": shifted}, agreement, metadata)
+    with phase(WRITE):
+        flags = table.write(folder / "rollouts.parquet", {"reward_shift": shifted}, agreement, metadata)
     return PassResult(
         tallies,
         [log.preferred for log in rewards],
@@ -223,6 +228,45 @@ def run_pass(
         [dict(log.wrong) for log in rewards],
         taken,
     )
+
+
+def run_shard(
+    adapter: EnvAdapter,
+    sources: Sequence[Source],
+    labels: Sequence[Labels],
+    referee: Referee,
+    mine: Callable[[int], bool],
+    pieces: Pieces,
+    progress: Progress | None = None,
+    engine: Callable[[EnvAdapter], Engine] = open_engine,
+) -> list[int]:
+    """Check those batches of a pass that are `mine` by number, and keep what comes out as pieces.
+
+    Returns:
+        The numbers of the batches.
+
+    Raises:
+        SimulatorDisagreement, WorkerLost: as `run_pass`.
+    """
+
+    def jobs() -> Iterator[Job]:
+        for job in _jobs(adapter, sources, labels, referee, Placer(adapter)):
+            if mine(job.number):
+                yield job
+            elif progress is not None:
+                progress(job.rollouts.n_transitions)
+
+    done: list[int] = []
+    running = engine(adapter)
+    try:
+        for job, result in _in_order(running, jobs(), pieces):
+            referee.add(result.rechecked)
+            done.append(job.number)
+            if progress is not None:
+                progress(job.rollouts.n_transitions)
+    finally:
+        running.close()
+    return done
 
 
 def batch_size(adapter: EnvAdapter) -> int:
@@ -241,7 +285,7 @@ def _jobs(
 ) -> Iterator[Job]:
     """The batches of all inputs in order; the first has a number and comes after so many transitions."""
     for at, (source, label) in enumerate(zip(sources, labels, strict=True)):
-        for batch in source.batches(batch_size(adapter)):
+        for batch in _read(source.batches(batch_size(adapter))):
             rollouts = of_task(batch, label.task.task if label.task else None)
             placements, which = placer.place(rollouts, label.task)
             recheck = referee.within(transitions, rollouts.n_transitions)
@@ -250,7 +294,17 @@ def _jobs(
             transitions += rollouts.n_transitions
 
 
-def _in_order(engine: Engine, jobs: Iterable[Job], journal: Journal | None) -> Iterator[tuple[Job, Done]]:
+def _read(batches: Iterator[Rollouts]) -> Iterator[Rollouts]:
+    """The batches, the time until each counted."""
+    while True:
+        with phase(READ):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _in_order(engine: Engine, jobs: Iterable[Job], journal: Pieces | None) -> Iterator[tuple[Job, Done]]:
     """The results of the jobs in their order, those that the journal has taken from there."""
     waiting: deque[tuple[Job, Future[Done]]] = deque()
 

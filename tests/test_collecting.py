@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +130,7 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_left(tmp_path: Path)
     refused(UsageError, "--random-share 2", "babyai", "real", 2, random_share=2)
     refused(UsageError, "--seed -1", "babyai", "real", 2, seed=-1)
     refused(UsageError, "--noise -1", "babyai", "real", 2, noise=-1)
+    refused(UsageError, "--noise 1.5: with discrete actions the share", "babyai", "real", 2, noise=1.5)
     refused(UsageError, "--storage int8: rows of halfcheetah", "halfcheetah", "real", 2, storage="int8")
     refused(UsageError, "--storage float64: rows of clevr", "clevr", "real", 2, storage="float64")
     refused(UsageError, "--horizon 0", "babyai", "real", 2, horizon=0)
@@ -137,6 +140,28 @@ def test_what_cannot_be_collected_is_refused_and_nothing_is_left(tmp_path: Path)
     out.write_text("mine")
     refused(UsageError, "exists already", "babyai", "real", 2)
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize("harm", ["nan", "zeros", "moved"])
+def test_starts_that_no_simulator_takes_on_are_refused(harm: str, shared_data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("robosuite")
+    name = "imaginebench_libero_pick_alphabet_soup_inits.npz"
+    rows = np.load(shared_data / "real" / name)["observations"].copy()
+    rows[7:9] = {"nan": np.nan, "zeros": 0.0, "moved": rows[7:9] + 1}[harm]
+    np.savez(tmp_path / name, observations=rows)
+    with pytest.raises(
+        DataError, match=r"inits\.npz: 2 of 1000 rows are no states that the simulator takes on; row 7: "
+    ):
+        qualcheck.collect("libero", "real", 1, tmp_path / "o.parquet", inits=tmp_path, task="pick-alphabet_soup")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_released_starts_are_all_taken(shared_data: Path) -> None:
+    from qualcheck.envs.libero.starts import read_inits
+
+    for way in ("pick", "place", "safe"):
+        for thing in ("alphabet_soup", "cream_cheese", "salad_dressing"):
+            assert len(read_inits(shared_data / "real", f"{way}-{thing}")[1]) == 1000
 
 
 def test_the_command_prints_rates_and_ends_with_2_on_wrong_usage(tmp_path: Path) -> None:
@@ -167,3 +192,23 @@ def test_a_hundred_rollouts_of_each_task_reach_it_four_times_in_five(env: str, l
     low = {task.task: task.rate for task in done.tasks if task.rate < 0.8}
     assert set(low) <= {"push_still", "door-unlock", "locked-door-open", "soccer", "order"}, low
     assert all(task.reason for task in done.tasks if task.rate < 0.8)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_collect_leaves_nothing(how: signal.Signals, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qualcheck", "collect", "metaworld", "--level", "hard", "-n", "9000", "-o", "o.parquet"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    end = time.monotonic() + 60
+    while not list(tmp_path.glob(".o.parquet.partial*")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(how)
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[how]
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())

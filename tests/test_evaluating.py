@@ -101,15 +101,26 @@ def test_an_environment_without_a_kernel_of_its_own_is_stepped_in_threads() -> N
 
 
 def test_wrong_actions_and_numbers_are_refused() -> None:
-    with pytest.raises(UsageError, match="2 actions of the policy for 5 rows"):
-        qualcheck.evaluate(lambda rows: np.zeros(2, int), "babyai", "goto", 5)
-    with pytest.raises(ValueError, match="none of the seven"):
-        qualcheck.evaluate(lambda rows: np.full(len(rows), 7), "babyai", "goto", 5)
-    with pytest.raises(ValueError, match="finite numbers"):
-        qualcheck.evaluate(lambda rows: np.full((len(rows), 6), np.nan), "halfcheetah", "jump-forward", 2)
-    with pytest.raises(ValueError, match="0 to 39"):
-        qualcheck.evaluate(lambda rows: np.full(len(rows), -1), "clevr", "order", 2)
-    with pytest.raises(UsageError, match="0 episodes"):
-        qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", 0)
+    wrong: list[tuple[str, str, Any, str]] = [
+        ("babyai", "goto", np.zeros(2, int), "a whole number from 0 to 6 for each of 5 episodes"),
+        ("babyai", "goto", np.full(5, 7), "from 0 to 6"),
+        ("babyai", "goto", np.full(5, 1.5), "from 0 to 6"),
+        ("babyai", "goto", np.full(5, np.nan), "from 0 to 6"),
+        ("babyai", "goto", ["3"] * 5, "from 0 to 6"),
+        ("babyai", "goto", None, "from 0 to 6"),
+        ("halfcheetah", "jump-forward", np.full((5, 6), np.nan), "6 finite numbers"),
+        ("halfcheetah", "jump-forward", np.zeros((5, 6, 1)), "6 finite numbers"),
+        ("halfcheetah", "jump-forward", np.zeros(5), "6 finite numbers"),
+        ("clevr", "order", np.full(5, -1), "0 to 39"),
+        ("metaworld", "reach", np.zeros((5, 4, 1)), "4 finite numbers"),
+    ]
+    for env, task, actions, words in wrong:
+        with pytest.raises(UsageError, match=f"expected .*{words}"):
+            qualcheck.evaluate(lambda rows, given=actions: given, env, task, 5)  # type: ignore[misc]
+    for name, value in (("episodes", 0), ("episodes", "3"), ("episodes", 1.5), ("batch", 0), ("seed", 1.5)):
+        with pytest.raises(UsageError, match=f"{name} .*expected a whole number from"):
+            qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", **{"episodes": 5, name: value})
+    with pytest.raises(UsageError, match=r"horizon 1\.5"):
+        qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", 5, horizon=1.5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="seed -1"):
         qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", 5, -1)

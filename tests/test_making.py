@@ -130,3 +130,28 @@ def test_what_does_not_exist_is_refused_in_words() -> None:
         qualcheck.make_env("babyai", "goto", horizon=0)
     with pytest.raises(UsageError, match="family"):
         qualcheck.make_env("babyai", "goto", family="x")
+
+
+@pytest.mark.parametrize(
+    ("env", "task", "wrong"),
+    [
+        ("babyai", "goto", [-1, 7, 1.5, np.nan, np.array([np.nan]), "3", None, np.zeros(3), "x"]),
+        ("clevr", "order", [-1, 40, 1.5, None, np.zeros(3)]),
+        ("halfcheetah", "jump-forward", [0, np.zeros(5), np.full(6, np.nan), None, "x", np.zeros((6, 1))]),
+        ("metaworld", "reach", [0, np.zeros(5), np.full(4, np.inf), None]),
+    ],
+)
+def test_what_is_no_action_is_refused_and_nothing_is_guessed(env: str, task: str, wrong: list[Any]) -> None:
+    made = qualcheck.make_env(env, task)
+    made.reset(seed=0)
+    for action in wrong:
+        with pytest.raises(UsageError, match=r"action .*; expected"):
+            made.step(action)
+    first = made.step(made.action_space.sample())
+    assert np.isfinite(first[0]).all()
+    made.close()
+
+
+def test_a_task_that_is_no_name_is_refused() -> None:
+    with pytest.raises(UsageError, match="task 5; it is the name of one"):
+        qualcheck.make_env("babyai", 5)  # type: ignore[arg-type]

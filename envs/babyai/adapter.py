@@ -38,6 +38,7 @@ from qualcheck.envs.babyai.reset_rules import RESET_LAWS, first_broken_at_reset
 from qualcheck.episodes import Episodes
 from qualcheck.errors import unknown_name
 from qualcheck.spec import ActionSpec, Block, EnvSpec
+from qualcheck.timing import SIMULATE, phase
 from qualcheck.types import (
     AnyArray,
     BoolArray,
@@ -92,7 +93,8 @@ class Stepped:
 
     @cached_property
     def after(self) -> AnyArray:
-        return kernel.step(self.rows.value, self.by_row)  # (17, R)
+        with phase(SIMULATE):
+            return kernel.step(self.rows.value, self.by_row)  # (17, R)
 
     @cached_property
     def wrong(self) -> BoolArray:
@@ -359,7 +361,8 @@ def _execute(
         active = int(np.searchsorted(-length, -t, side="left"))  # rollouts longer than t stand first
         chosen = stepped.action[taken[:active] + t]
         code[:active][(chosen < 0) & (code[:active] == 0)] = kernel.BAD_ACTION
-        state = kernel.step(state[:, :active], chosen)
+        with phase(SIMULATE):
+            state = kernel.step(state[:, :active], chosen)
         out[:, row[:active] + t + 1] = state
         ok[row[:active] + t + 1] = code[:active] == 0
     in_order = np.empty_like(code)

@@ -17,6 +17,7 @@ from qualcheck.cores import cores
 from qualcheck.envs.clevr.layout import BALL_HIDDEN, BALLS, BALLS_HIDDEN, DIRECTIONS, REST_HEIGHT_M
 from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import unknown_name
+from qualcheck.timing import SIMULATE, phase
 from qualcheck.types import BoolArray, FloatArray, IntArray
 
 FAMILIES = ("mujoco-3", "mujoco-2")
@@ -129,9 +130,10 @@ class Dynamics:
             for at in range(0, len(state), CHUNK):
                 part = slice(at, min(at + CHUNK, len(state)))
                 frames = self._frames[: part.stop - at]
-                self._pool.rollout(
-                    self.model, self._data, full[part], control[part, None], nstep=SUBSTEPS, state=frames
-                )
+                with phase(SIMULATE, self.threads):
+                    self._pool.rollout(
+                        self.model, self._data, full[part], control[part, None], nstep=SUBSTEPS, state=frames
+                    )
                 last[part] = frames[:, -1]
         self.steps += SUBSTEPS * len(state)
         return _sound(last[:, 1:], last[:, 0])

@@ -21,6 +21,7 @@ from qualcheck.envs.plain import CLIPPED, CODES, RULES, Plain
 from qualcheck.envs.running_mujoco import quiet
 from qualcheck.errors import UsageError
 from qualcheck.spec import ActionSpec, Block, EnvSpec, Rule
+from qualcheck.timing import SIMULATE, phase
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Rollouts
 
 VERSION = "1"
@@ -136,7 +137,7 @@ class GymnasiumMujoco(Plain):
 
     def _batched(self, state: FloatArray, action: FloatArray) -> tuple[FloatArray, FloatArray]:
         initial = np.concatenate([np.zeros((len(state), 1)), state], axis=1)
-        with quiet():
+        with quiet(), phase(SIMULATE, len(self._data)):
             full, _ = self._pool.rollout(
                 self._model, self._data, initial, action[:, None], nstep=self.member.frame_skip
             )
@@ -146,7 +147,7 @@ class GymnasiumMujoco(Plain):
         """One by one: contact forces are no part of the state that a batched replay hands back."""
         model, data = self._load(), self._data[0]
         last, force = np.empty((len(state), 1 + state.shape[1])), np.empty((len(state), self.member.contacts))
-        with quiet():
+        with quiet(), phase(SIMULATE):
             for i in range(len(state)):
                 mujoco.mj_resetData(model, data)
                 data.qpos[:], data.qvel[:] = state[i, : self._qpos], state[i, self._qpos :]

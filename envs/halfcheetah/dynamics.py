@@ -15,6 +15,7 @@ import numpy as np
 from qualcheck.cores import cores
 from qualcheck.envs.halfcheetah.layout import ACTION_SIZE, STATE_SIZE, SUBSTEPS
 from qualcheck.envs.running_mujoco import quiet
+from qualcheck.timing import SIMULATE, phase
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 TIME, X, STATE = 0, 1, slice(2, 19)  # columns of MuJoCo's state: time, then qpos (9) and qvel (9)
@@ -51,7 +52,7 @@ class Dynamics:
         initial = np.zeros((len(start), FULL_SIZE))
         initial[:, STATE] = start
         self.steps += len(start) * nstep
-        with quiet():
+        with quiet(), phase(SIMULATE, self.threads):
             state, _ = self._pool.rollout(self.model, self._data, initial, control, nstep=nstep)
         return np.asarray(state)
 
@@ -88,7 +89,7 @@ class Dynamics:
         initial[:, X:] = state
         self.steps += len(state) * SUBSTEPS
         control = control_of(action)[:, None]
-        with quiet():
+        with quiet(), phase(SIMULATE, self.threads):
             full, _ = self._pool.rollout(self.model, self._data, initial, control, nstep=SUBSTEPS)
         last = np.asarray(full)[:, -1]  # (B, 19)
         sound = (last[:, TIME] > (SUBSTEPS - 0.5) * SUBSTEP_SECONDS) & np.isfinite(last).all(axis=1)

@@ -31,6 +31,7 @@ from qualcheck.envs.libero.layout import (
 )
 from qualcheck.envs.libero.model import load, missing
 from qualcheck.envs.running_mujoco import quiet
+from qualcheck.timing import SIMULATE, WAIT, phase
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 
@@ -163,14 +164,16 @@ class Simulator:
             worker = self._idle.get()
             try:
                 mujoco.mj_resetData(worker.model, worker.data)
-                self._compiled.play(
-                    *(*self._functions, *worker.address, *worker.views, positions[part], shown[part], control[part]),
-                    *(sample_after, state, played.hidden[part], played.end[part], played.sound[part]),
-                )
+                given = positions[part], shown[part], control[part]
+                with phase(SIMULATE):
+                    self._compiled.play(
+                        *(*self._functions, *worker.address, *worker.views, *given),
+                        *(sample_after, state, played.hidden[part], played.end[part], played.sound[part]),
+                    )
             finally:
                 self._idle.put(worker)
 
-        with quiet():
+        with quiet(), phase(WAIT):
             list(self._pool.map(one, np.argsort(-np.diff(offsets), kind="stable").tolist()))
         self.steps += m
         played.sound[~usable | ~np.isfinite(played.end).all(axis=1)] = False

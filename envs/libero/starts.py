@@ -13,6 +13,7 @@ from qualcheck.envs.libero import shapes
 from qualcheck.envs.libero.columns import BODIES, OBS_SIZE, POSES, finite_rows, quaternion
 from qualcheck.envs.libero.reset import RESET_LAWS, broken_start, start_of
 from qualcheck.envs.libero.rules import ROW_LAWS, broken_rows
+from qualcheck.envs.libero.takeable import CODES, takeable
 from qualcheck.errors import DataError
 from qualcheck.io.npz import read_npz
 from qualcheck.starting import DECIMALS, Starts
@@ -58,7 +59,8 @@ def read_inits(folder: Path, start: str) -> tuple[Path, FloatArray]:
     """The benchmark's file for a kind of start, such as "pick-cream_cheese", and its rows, (R, 44).
 
     Raises:
-        DataError: the folder does not hold one such file, or it has other contents.
+        DataError: the folder does not hold one such file, or it has other contents, or rows that no simulator takes
+            on; the released files have none.
     """
     ending = f"{start.replace('-', '_')}_inits.npz"
     found = sorted(path for path in folder.glob("*.npz") if path.name.endswith(ending))
@@ -67,4 +69,11 @@ def read_inits(folder: Path, start: str) -> tuple[Path, FloatArray]:
     rows = np.asarray(read_npz(found[0]).get("observations", np.zeros(0)))
     if rows.ndim != 2 or rows.shape[1] != OBS_SIZE or not len(rows) or rows.dtype.kind != "f":
         raise DataError(f"{found[0]}: observations of shape {rows.shape}; expected rows of {OBS_SIZE} numbers.")
+    code = takeable(rows)
+    bad = np.flatnonzero(code)
+    if len(bad):
+        raise DataError(
+            f"{found[0]}: {len(bad)} of {len(rows)} rows are no states that the simulator takes on; row {bad[0]}: "
+            f"{CODES[code[bad[0]]]}. Remove them, or leave --inits out."
+        )
     return found[0], rows.astype(np.float64)

@@ -55,6 +55,7 @@ from qualcheck.envs.metaworld.layout import (
 )
 from qualcheck.envs.metaworld.scene import FAMILIES, Family, Scene, build, has_modified_door, rotate, scene_key
 from qualcheck.envs.running_mujoco import quiet
+from qualcheck.timing import RESTORE, SIMULATE, WAIT, phase
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray
 
 MOST_QPOS, MOST_QVEL = 17, 16
@@ -133,8 +134,8 @@ class Kernel:
                 coarse but ignorant of earlier faults.
         """
         longest = sorted(range(len(episodes)), key=lambda i: -len(episodes[i].action))
-        with quiet():
-            played = self._pool.map(lambda i: self._run(episodes[i], filtered, seed_arm, anchored), longest)
+        with quiet(), phase(WAIT):
+            played = self._pool.map(lambda i: self._timed(episodes[i], filtered, seed_arm, anchored), longest)
             out = dict(zip(longest, played, strict=True))
         self._played += sum(len(episode.action) for episode in episodes)
         return [out[i] for i in range(len(episodes))]
@@ -187,6 +188,10 @@ class Kernel:
         row = shown_rows(scene, *pose, row[None], 1)[1]
         row[GOAL] = goal_m
         return np.asarray(row)
+
+    def _timed(self, episode: Episode, filtered: bool, seed_arm: bool, anchored: bool) -> Played:
+        with phase(RESTORE):
+            return self._run(episode, filtered, seed_arm, anchored)
 
     def _run(self, episode: Episode, filtered: bool, seed_arm: bool, anchored: bool) -> Played:
         task, steps = episode.task, len(episode.action)
@@ -256,8 +261,9 @@ class Kernel:
             data.time = 0.0
             warm.fill(0.0)
             mocap[:], ctrl[:] = path[t + 1], push[t]
-            mujoco.mj_step(model, data, SUBSTEPS)
-            mujoco.mj_kinematics(model, data)
+            with phase(SIMULATE):
+                mujoco.mj_step(model, data, SUBSTEPS)
+                mujoco.mj_kinematics(model, data)
             place.take(bodies, axis=0, out=xpos[t + 1], mode="clip")
             turn.take(bodies, axis=0, out=xquat[t + 1], mode="clip")
             touched.append(contact.geom.copy())
@@ -299,7 +305,10 @@ class Kernel:
         mujoco.mj_getState(model, data, start, PHYSICS)
         control = np.empty((steps, mujoco.mj_stateSize(model, COMMAND)))  # in the order of the bits of `COMMAND`
         control[:, :2], control[:, 2:5], control[:, 5:] = push, path[1:], UPRIGHT_MOCAP
-        states, _ = rollout.rollout(model, data, start, np.repeat(control, SUBSTEPS, axis=0), control_spec=int(COMMAND))
+        with phase(SIMULATE):
+            states, _ = rollout.rollout(
+                model, data, start, np.repeat(control, SUBSTEPS, axis=0), control_spec=int(COMMAND)
+            )
         after = states[0, SUBSTEPS - 1 :: SUBSTEPS]  # (T, 1 + Q + V)
         in_time = after[:, 0] > (np.arange(steps) + 0.98) * STEP_SECONDS  # it restarts its clock when it gives up
         failed = steps if in_time.all() else int(np.argmin(in_time))

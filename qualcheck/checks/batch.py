@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from qualcheck.adapter import EnvAdapter
+from qualcheck.timing import RESTORE, phase
 from qualcheck.types import BoolArray, FloatArray, IntArray, OpenLoop, Placement, Replay, Rollouts
 
 
@@ -52,11 +53,13 @@ class Batch:
 
     @cached_property
     def replay(self) -> Replay:
-        return self.adapter.replay(self.rollouts)
+        with phase(RESTORE):
+            return self.adapter.replay(self.rollouts)
 
     @cached_property
     def open_loop(self) -> OpenLoop:
-        return self.adapter.open_loop(self.rollouts)
+        with phase(RESTORE):
+            return self.adapter.open_loop(self.rollouts)
 
     @cached_property
     def row_code(self) -> IntArray:

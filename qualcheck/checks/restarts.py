@@ -9,6 +9,7 @@ import numpy as np
 from qualcheck.checks.batch import Batch
 from qualcheck.cut import cut
 from qualcheck.storage import half_unit
+from qualcheck.timing import RESTORE, phase
 from qualcheck.types import BoolArray, FloatArray, IntArray
 
 
@@ -43,7 +44,8 @@ def play_again(batch: Batch, nominal: Played, margin: FloatArray | None, restart
     obs = copies.obs.astype(np.float64)
     obs[copies.first_row] = _shaken(batch, near, restarts)
     copies = replace(copies, obs=obs, break_at=np.zeros(0, np.int64), break_obs=None)
-    played = batch.adapter.open_loop(copies)
+    with phase(RESTORE):
+        played = batch.adapter.open_loop(copies)
     rows = played.trajectory
     found = batch.adapter.goals(rows, batch.placements, batch.which[again])
     later = np.ones(len(rows.obs), bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -18,6 +19,7 @@ from qualcheck.cli.demo import demo
 from qualcheck.cli.envs import envs
 from qualcheck.cli.filter import filter_
 from qualcheck.cli.inspect import inspect
+from qualcheck.cli.merge import merge
 from qualcheck.cli.report import report
 from qualcheck.cli.score import score
 from qualcheck.cli.selftest import selftest
@@ -32,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("score")(score)
+app.command("merge")(merge)
 app.command("filter")(filter_)
 app.command("report")(report)
 app.command("calibrate")(calibrate)
@@ -59,8 +62,14 @@ def _options(
     """Options of every command."""
 
 
+def _terminated(number: int, _frame: object) -> None:
+    """Leave as on Ctrl-C, so that unfinished outputs are removed and workers end; batch systems send this first."""
+    sys.exit(128 + number)
+
+
 def run() -> None:
     """Run the command line; a user's mistake prints one red line and sets the exit code."""
+    signal.signal(signal.SIGTERM, _terminated)
     warnings.showwarning = lambda message, *_rest, **_more: typer.secho(f"warning: {message}", fg="yellow", err=True)
     try:
         app()

@@ -66,6 +66,15 @@ def score(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what a stopped run of the same inputs and options left.")
     ] = False,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: one worker an actor of the Ray cluster that runs here.")
+    ] = "local",
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time goes: read, restore, simulate, check, write.")
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Check one of N shares only, for `qualcheck merge`.")
+    ] = None,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Load pickles that may execute code. Only for files you made.")
     ] = False,
@@ -99,24 +108,36 @@ def score(
         "trust_pickle": trust_pickle,
         "strict": strict,
     }
+    how: dict[str, Any] = {"reference": reference or (), "workers": workers, "resume": resume, "engine": engine}
+    if shard is not None:
+        from qualcheck.sharding import score_shard
+
+        with bar() as progress:
+            folder = score_shard(inputs, env, out, shard, progress=progress, **how, **options)
+        typer.echo(f"{folder}: shard {shard}")
+        typer.echo(f"next, when all of them are there: qualcheck merge {folder} ... -o RUN")
+        return
     try:
         with bar() as progress:
-            run = run_score(
-                inputs,
-                env,
-                out,
-                reference=reference or (),
-                progress=progress,
-                workers=workers,
-                resume=resume,
-                **options,
-            )
+            run = run_score(inputs, env, out, progress=progress, profile=profile, **how, **options)
     except (NothingVerified, QualcheckError):
         if (out / "manifest.json").is_file() and strict:
             typer.echo(summary(Run.open(out)))
         raise
     typer.echo(summary(run))
+    if profile:
+        typer.echo(spent(run.manifest["run"]["profile"]))
     typer.echo(f"next: qualcheck report {run.path}")
+
+
+def spent(seconds: dict[str, float]) -> str:
+    """Where the time of a run went, a line a phase."""
+    from qualcheck.timing import PHASES
+
+    total = sum(seconds.values()) or 1.0
+    shown = [(name, seconds[name]) for name in PHASES if name in seconds]
+    lines = [f"  {name:<28}{100 * each / total:>7.1f} %  {each:,.2f} s" for name, each in shown]
+    return "\n".join(["time of all threads", *lines])
 
 
 def summary(run: Any) -> str:

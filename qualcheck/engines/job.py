@@ -10,6 +10,7 @@ import numpy as np
 
 from qualcheck.adapter import EnvAdapter
 from qualcheck.scoring import Labels, Scored, score_batch
+from qualcheck.timing import CHECK, RECHECK, phase
 from qualcheck.types import IntArray, Placement, Rollouts
 
 AGREEMENT = 1e-6  # of max(1, |value|): one step of one simulator, called in two ways
@@ -44,6 +45,7 @@ class Done:
     scored: Scored  # without its candidate rows, which nobody asks for any more
     rechecked: Rechecked
     steps: int  # simulator steps executed
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase, where another process has counted them
 
 
 class Engine(Protocol):
@@ -64,9 +66,10 @@ class Engine(Protocol):
 def check(adapter: EnvAdapter, job: Job) -> Done:
     """Everything that is asked of one job, by an adapter that nobody else uses meanwhile."""
     before = adapter.steps_executed
-    with np.errstate(over="ignore", invalid="ignore"):  # of numbers that the checks find wanting
+    with np.errstate(over="ignore", invalid="ignore"), phase(CHECK):  # of numbers that the checks find wanting
         scored = score_batch(adapter, job.rollouts, job.placements, job.which, job.label)
-    rechecked = recheck(adapter, job, scored) if len(job.recheck) else Rechecked()
+    with phase(RECHECK):
+        rechecked = recheck(adapter, job, scored) if len(job.recheck) else Rechecked()
     scored = replace(scored, candidate=scored.candidate[:0], replay_code=scored.replay_code[:0])
     return Done(scored, rechecked, adapter.steps_executed - before)
 

@@ -22,6 +22,7 @@ from qualcheck.engines.frames import receive, send
 from qualcheck.engines.job import Done, Job
 from qualcheck.engines.worker import Order
 from qualcheck.errors import QualcheckError, WorkerLost
+from qualcheck.timing import running
 
 AHEAD = 2  # jobs a worker, so that none waits for the next one to be read
 TRIES = 2  # of a job whose worker died
@@ -37,7 +38,7 @@ class Processes:
     """`workers` processes. A job whose worker dies is given to a new one once; if that dies too the run ends."""
 
     def __init__(self, adapter: EnvAdapter, workers: int) -> None:
-        self._order = Order(adapter.spec.id, adapter.spec.obs_size, adapter.family)
+        self._order = Order(adapter.spec.id, adapter.spec.obs_size, adapter.family, running())
         self._workers = workers
         self._spare: SimpleQueue[_Worker] = SimpleQueue()
         self._all: list[_Worker] = []
