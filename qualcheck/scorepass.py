@@ -83,7 +83,7 @@ class _Background:
     """Runs jobs one after another in a thread, so that writing overlaps with checking."""
 
     def __init__(self) -> None:
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=4)
+        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(maxsize=2)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()

@@ -45,34 +45,41 @@ def explain_run(
         options: of the run.
         beside: real rollouts of --reference.
     """
-    steps = pq.read_table(folder / "transitions.parquet", columns=["tc", "tc_strict"])
-    doubtful = _doubtful(steps["tc"].to_numpy(), steps["tc_strict"].to_numpy())
+    doubtful = _doubtful(folder / "transitions.parquet")
     given = None
     if options.obs_mean is not None and options.obs_std is not None:
         given = read_statistics(options.obs_mean), read_statistics(options.obs_std)
     rows = [statistics_of(source) for source in (beside.sources if beside is not None else ())]
     real = (*(each for each in rows if each is not None), *known_rows(inputs.adapter.spec))
     whole = all(seen is source for seen, source in zip(sources, inputs.sources, strict=True))
-    known = _in_table(folder, sources) if whole else [lengths(source) for source in sources]
+    known: list[tuple[IntArray, Sequence[str] | IntArray]] = (
+        [*_in_table(folder, sources)] if whole else [lengths(source) for source in sources]
+    )
     found: list[dict[str, Any]] = []
     for source, label, (length, stratum) in zip(sources, labelled, known, strict=True):
         found += explain(inputs.adapter, source, label, length, stratum, options.seed, real, given, doubtful)
     return found
 
 
-def _in_table(folder: Path, sources: Sequence[Source]) -> list[tuple[IntArray, list[str]]]:
-    """Transitions and task of each rollout of each source, whose rollouts stand in the table one after another."""
+def _in_table(folder: Path, sources: Sequence[Source]) -> list[tuple[IntArray, IntArray]]:
+    """Transitions and number of the task of each rollout of each source, one after another as in the table."""
     table = pq.read_table(folder / "rollouts.parquet", columns=["length", "task"])
-    length, task = table["length"].to_numpy(), table["task"].to_pylist()
+    length, coded = table["length"].to_numpy(), table["task"].combine_chunks().dictionary_encode()
+    place = np.argsort(np.argsort(np.array(coded.dictionary.to_pylist(), str)))  # numbers in the order of the names
+    task = place[coded.indices.to_numpy()].astype(np.int32) if len(coded) else np.zeros(0, np.int32)
     ends = np.cumsum([source.n_rollouts for source in sources]).tolist()
     return [(length[begin:end], task[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-def _doubtful(tc: FloatArray, strict: FloatArray) -> bool:
-    """Whether enough transitions are not right for their errors to be worth an explanation."""
-    if not len(tc):
-        return False
-    return bool(np.mean(tc != 1) >= LOOK_WRONG or np.mean(strict == 0) >= LOOK_STRICT)
+def _doubtful(path: Path) -> bool:
+    """Whether enough transitions of a table are not right for their errors to be worth an explanation."""
+    total = wrong = strict = 0
+    with pq.ParquetFile(path) as file:
+        for part in file.iter_batches(columns=["tc", "tc_strict"]):
+            total += part.num_rows
+            wrong += int((part["tc"].to_numpy() != 1).sum())
+            strict += int((part["tc_strict"].to_numpy() == 0).sum())
+    return total > 0 and (wrong >= LOOK_WRONG * total or strict >= LOOK_STRICT * total)
 
 
 def explain(
@@ -80,7 +87,7 @@ def explain(
     source: Source,
     label: Labels,
     length: IntArray,
-    stratum: Sequence[str],
+    stratum: Sequence[str] | IntArray,
     seed: int = 0,
     real: tuple[RowStatistics, ...] = (),
     given: tuple[FloatArray, FloatArray] | None = None,

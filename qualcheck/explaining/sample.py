@@ -16,7 +16,7 @@ MOST_TRANSITIONS, MOST_FILTERED = 2_000, 1_000  # the latter where a replay carr
 
 
 def choose(
-    length: IntArray, stratum: Sequence[str], rng: np.random.Generator, most: int = MOST_TRANSITIONS
+    length: IntArray, stratum: Sequence[str] | IntArray, rng: np.random.Generator, most: int = MOST_TRANSITIONS
 ) -> IntArray:
     """Rollouts in the order in which they are drawn, (S,): in turn from each stratum, at random within it.
 
@@ -24,7 +24,7 @@ def choose(
     """
     names = np.asarray(stratum)
     queues = [rng.permutation(np.flatnonzero(names == name)) for name in np.unique(names)]
-    turn = [queue[k] for k in range(max(map(len, queues), default=0)) for queue in queues if k < len(queue)]
+    turn = (queue[k] for k in range(max(map(len, queues), default=0)) for queue in queues if k < len(queue))
     chosen: list[int] = []
     total = 0
     for rollout in turn:

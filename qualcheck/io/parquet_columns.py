@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ class Cursor:
         if self._file is None:
             # through a small buffer, since Arrow would hold the column of a whole row group otherwise
             source = pa.PythonFile(self.path.open("rb", buffering=0), "r")
-            self._file = pq.ParquetFile(source, buffer_size=BUFFER, pre_buffer=False)
+            self._file = pq.ParquetFile(source, metadata=_footer(self.path), buffer_size=BUFFER, pre_buffer=False)
         meta = self._file.metadata
         first = 0
         for group in range(meta.num_row_groups):
@@ -81,6 +82,18 @@ class Cursor:
             groups = []
         self._next, self._held = first, []
         self._batches = self._file.iter_batches(self.rows, groups, [self.column], use_threads=False)
+
+
+def _footer(path: Path) -> pq.FileMetaData:
+    """The footer of a file, in memory once for all of its columns: some 8 kB a row group."""
+    stat = path.stat()
+    return _known_footer(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _known_footer(path: Path, _size: int, _changed: int) -> pq.FileMetaData:
+    with path.open("rb") as stream:
+        return pq.read_metadata(stream)
 
 
 def unreadable(path: Path, error: Exception) -> DataError:

