@@ -11,6 +11,7 @@ import importlib
 import os
 import pickle
 import queue
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock, Thread
 from typing import Any
@@ -22,6 +23,7 @@ from qualcheck.errors import QualcheckError, UsageError, WorkerLost
 from qualcheck.timing import running
 
 AHEAD = 2  # jobs an actor, so that none waits for the next one to be read
+STARTS = 10  # of an actor that dies at once, a second apart and then longer
 TRIES = 3  # of a job whose actor died: a node that is lost takes several actors with it, one after the other
 PATIENCE_S = 300.0  # until an actor is free, when none is at work
 
@@ -74,21 +76,36 @@ class Cluster:
         self._spare: queue.Queue[Any] = queue.Queue()
         self._all: list[Any] = []
         self._busy, self._lock, self._closed = 0, Lock(), False
+        self._refused = "has it a free core, and qualcheck on every node?"
         self._pool = ThreadPoolExecutor(workers)
         for _ in range(workers):
             self._start()
 
     def _start(self) -> None:
         """Ask for one more actor; it is spare as soon as the cluster has given it a core."""
-        actor = self._ray.remote(num_cpus=1, max_restarts=0)(Checker).remote(self._order)
-        self._all.append(actor)
+        Thread(target=self._begin, daemon=True).start()
 
-        def wait() -> None:
-            with contextlib.suppress(Exception):  # an actor that never starts is missed by nobody but `_free`
+    def _begin(self) -> None:
+        """Start an actor; where the cluster takes a node for alive that is lost, the first ones die on it."""
+        for attempt in range(STARTS):
+            if self._closed:
+                return
+            try:
+                actor = self._ray.remote(num_cpus=1, max_restarts=0)(Checker).remote(self._order)
+                self._all.append(actor)
                 self._ray.get(actor.ready.remote())
+            except self._ray.exceptions.RayTaskError as error:  # the environment cannot be opened there
+                self._refused = str(error.cause)
+                return
+            except Exception as error:  # of a lost node, or of a cluster that has gone
+                self._refused = str(error).strip().split("\n")[0]
+                time.sleep(attempt + 1)
+            else:
+                if self._closed:
+                    with contextlib.suppress(Exception):
+                        self._ray.kill(actor)
                 self._spare.put(actor)
-
-        Thread(target=wait, daemon=True).start()
+                return
 
     @property
     def ahead(self) -> int:
@@ -125,8 +142,8 @@ class Cluster:
             except queue.Empty:
                 if not self._busy:
                     raise WorkerLost(
-                        f"{job.label.source}: the Ray cluster gave no actor within {PATIENCE_S:.0f} s. Has it a free "
-                        "core, and qualcheck on every node? Go on with --resume."
+                        f"{job.label.source}: the Ray cluster gave no actor within {PATIENCE_S:.0f} s: {self._refused} "
+                        "Go on with --resume."
                     ) from None
             else:
                 with self._lock:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,16 +60,33 @@ def _when(steps: int, act: Callable[[], object]) -> Callable[[str, int], Callabl
     return lambda title, total: advance
 
 
+def _answers(actor: Any) -> bool:
+    try:
+        ray.get(actor.ready.remote(), timeout=30)
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
 def test_a_cluster_gives_the_bytes_of_threads_and_survives_a_node(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "want")
     whole = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "whole", engine="ray", workers=2)
     assert _bytes(whole.path) == _bytes(want.path)
-    started: list[int] = []
+    started: list[Actors] = []
     kept = Actors._start
-    monkeypatch.setattr(Actors, "_start", lambda self: (started.append(1), kept(self)))
-    lost = _when(900, lambda: cluster.remove_node(cluster.two[1], allow_graceful=False))
+    monkeypatch.setattr(Actors, "_start", lambda self: (started.append(self), kept(self)))
+
+    def lose() -> None:
+        end = time.monotonic() + 60
+        while started[0]._spare.qsize() + started[0]._busy < 2 and time.monotonic() < end:
+            time.sleep(0.05)  # until both actors take jobs
+        cluster.remove_node(cluster.two[1], allow_graceful=False)
+        while sum(map(_answers, started[0]._all)) > 1 and time.monotonic() < end:
+            time.sleep(0.05)  # a worker notices only after a while that its node is gone
+
+    lost = _when(900, lose)
     run = qualcheck.score(SHIPPED, env="babyai", out=tmp_path / "run", engine="ray", workers=2, progress=lost)
     assert len(started) == 3, "the actor of the killed node was in use, and another one asked for"
     assert _bytes(run.path) == _bytes(want.path)
