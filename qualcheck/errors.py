@@ -51,6 +51,6 @@ def unknown_name(kind: str, name: str, known: list[str]) -> UnknownName:
     """An error that names what is known and the nearest spelling."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(str(name), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UnknownName(f"no {kind} {name!r}; known: {', '.join(sorted(known))}.{hint}")
+    return UnknownName(f"no {kind} {name!r}; known: {', '.join(sorted(known)) or 'none'}.{hint}")

@@ -31,12 +31,15 @@ class Codes:
     """
 
     def __init__(self, table: Path | str | Mapping[str, AnyArray]) -> None:
+        named: dict[str, FloatArray]
         if isinstance(table, Mapping):
-            named: dict[str, FloatArray] = {
-                name: np.atleast_2d(np.asarray(codes, np.float64)) for name, codes in table.items()
-            }
-            if not named or len({codes.shape[1:] for codes in named.values()}) != 1:
-                raise UsageError("codes: expected a dict of instruction -> numbers, as many for each.")
+            try:
+                named = {name: np.atleast_2d(np.asarray(codes, np.float64)) for name, codes in table.items()}
+            except (TypeError, ValueError):
+                named = {}
+            sound = all(codes.ndim == 2 and codes.size and np.isfinite(codes).all() for codes in named.values())
+            if not named or not sound or len({codes.shape[1:] for codes in named.values()}) != 1:
+                raise UsageError("codes: expected a dict of instruction -> finite numbers, as many for each.")
         else:
             named = Encodings(table).by_name()
         self._codes: dict[str, FloatArray] = {folded(name): codes for name, codes in named.items()}  # (k, E) each

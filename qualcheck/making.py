@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.error import ResetNeeded
 
 from qualcheck.acting import usable
 from qualcheck.adapter import EnvAdapter
@@ -19,6 +20,7 @@ from qualcheck.spec import ActionSpec
 from qualcheck.types import AnyArray
 
 SUCCESS = ("intended", "released")
+STARTS = {"row", "hidden"}  # reset options that there are
 CodeTable = Codes | str | Path | Mapping[str, AnyArray] | None
 
 
@@ -34,17 +36,25 @@ class TaskEnv(gymnasium.Env[AnyArray, Any]):
     def __init__(self, inner: Any, task: str, codes: Codes | None, actions: ActionSpec) -> None:
         self.inner, self.task, self._codes, self._actions = inner, task, codes, actions
         self._code: AnyArray | None = None
+        self._begun = False
         self.action_space = inner.action_space
         self.observation_space = inner.observation_space if codes is None else _wider(inner.observation_space, codes)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[AnyArray, dict[str, Any]]:
-        """Start an episode; options are those of the environment, such as `{"row": row}` to start in a row."""
+        """Start an episode; options are those of the environment, such as `{"row": row}` to start in a row.
+
+        Raises:
+            UsageError: an option that there is not, or a row that is none.
+        """
         super().reset(seed=seed)
+        self._begun = False
+        _refuse_start(options or {}, self.inner.observation_space)
         row, info = self.inner.reset(seed=seed, options=options)
         if self._codes is not None:
             self._code = self._codes.draw(info["instruction"], self.task, self.inner.np_random)
+        self._begun = True
         return self._with_code(row), _told(info)
 
     def step(self, action: Any) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
@@ -52,7 +62,10 @@ class TaskEnv(gymnasium.Env[AnyArray, Any]):
 
         Raises:
             UsageError: it is no action of the environment.
+            ResetNeeded: there is no episode, before the first reset or after `close`.
         """
+        if not self._begun:
+            raise ResetNeeded("step: no episode has begun; call reset first.")
         chosen = usable([action], self._actions, 1)[0]
         row, reward, terminated, truncated, info = self.inner.step(chosen)
         return self._with_code(row), reward, terminated, truncated and not terminated, _told(info)
@@ -61,7 +74,24 @@ class TaskEnv(gymnasium.Env[AnyArray, Any]):
         return row if self._code is None else np.concatenate([row, self._code.astype(row.dtype)])
 
     def close(self) -> None:
+        self._begun = False
         self.inner.close()
+
+
+def _refuse_start(options: Mapping[str, Any], space: Any) -> None:
+    """Raise UsageError for reset options that no environment has, and a row that is not numbers in a line."""
+    unknown = sorted(map(str, set(options) - STARTS))
+    if unknown:
+        raise UsageError(f"reset: no option {', '.join(unknown)}; expected row, and hidden where rows hide a part.")
+    row = options.get("row")
+    if row is None:
+        return
+    try:
+        fits = np.asarray(row, np.float64).ndim == 1
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise UsageError(f"reset: the row is no line of numbers; expected {space.shape[0]} of them.")
 
 
 def _told(info: dict[str, Any]) -> dict[str, Any]:
@@ -87,9 +117,9 @@ def inner_options(success: str, horizon: int | None, options: Mapping[str, Any])
     """
     if success not in SUCCESS:
         raise unknown_name("success test", success, list(SUCCESS))
-    if horizon is not None and (not isinstance(horizon, int) or horizon < 1):
+    if horizon is not None and (not isinstance(horizon, (int, np.integer)) or horizon < 1):
         raise UsageError(f"horizon {horizon}: an episode has a whole number of steps, from 1.")
-    return {**options, **({} if horizon is None else {"horizon": horizon})}
+    return {**options, **({} if horizon is None else {"horizon": int(horizon)})}
 
 
 def make_inner(adapter: EnvAdapter, task: str, success: str, options: Mapping[str, Any]) -> Any:
@@ -105,7 +135,8 @@ def make_inner(adapter: EnvAdapter, task: str, success: str, options: Mapping[st
     except TypeError as error:
         if "unexpected keyword" not in str(error):
             raise
-        raise UsageError(f"make_env: {adapter.spec.id} does not know all of {', '.join(options)} ({error}).") from error
+        unknown = str(error).rpartition("argument ")[2]
+        raise UsageError(f"make_env: {adapter.spec.id} has no option {unknown}.") from error
 
 
 def make_env(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 
 import qualcheck
@@ -152,6 +153,36 @@ def test_what_is_no_action_is_refused_and_nothing_is_guessed(env: str, task: str
     made.close()
 
 
+@pytest.mark.parametrize(("env", "task"), [("babyai", "goto"), ("clevr", "order"), ("halfcheetah", "jump-forward")])
+def test_there_is_no_step_without_a_reset_and_no_start_that_is_guessed(env: str, task: str) -> None:
+    single = made(env, task, horizon=np.int64(3))
+    action = single.action_space.sample()
+    with pytest.raises(ResetNeeded, match="call reset first"):
+        single.step(action)
+    for row in (np.zeros(3), "x", [[1.0]], 5):
+        with pytest.raises(UsageError, match=r"reset: .*expected"):
+            single.reset(seed=1, options={"row": row})
+    with pytest.raises(UsageError, match="no option rwo; expected row"):
+        single.reset(seed=1, options={"rwo": np.zeros(3)})
+    single.reset(seed=1)
+    single.step(action)
+    single.close()
+    with pytest.raises(ResetNeeded, match="call reset first"):
+        single.step(action)
+    with pytest.raises(UsageError, match=f"{env} has no option 'foo'"):
+        made(env, task, horizon=3, foo=1)
+
+
+@pytest.mark.parametrize(
+    "codes", [{}, {"a": "b"}, {"a": [[1], [1, 2]]}, {"a": [np.nan]}, {"a": []}, {"a": np.ones((2, 2, 2))}]
+)
+def test_codes_that_are_no_numbers_are_refused(codes: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="codes: expected a dict of instruction -> finite numbers, as many for each"):
+        made("babyai", "goto", codes=codes)
+
+
 def test_a_task_that_is_no_name_is_refused() -> None:
     with pytest.raises(UsageError, match="task 5; it is the name of one"):
         qualcheck.make_env("babyai", 5)  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="no environment None; known: babyai"):
+        qualcheck.make_env(None, "goto")  # type: ignore[arg-type]

@@ -270,6 +270,8 @@ class BabyAIEnv(gymnasium.Env[AnyArray, int]):
         self._role = goals.roles(self.params)[:, None]  # (4, 1)
         row = (options or {}).get("row")
         row = drawn if row is None else row
+        if len(row) != len(drawn):
+            raise UsageError(f"BabyAI reset: a row of {len(row)} numbers; expected {len(drawn)}.")
         code = self._world.restore(np.asarray(row, np.float64).tolist())
         if code:
             raise UsageError(f"BabyAI reset: row {list(row)} is no state of the world ({CODES[code]}).")
