@@ -38,6 +38,7 @@ def usable(action: Any, spec: ActionSpec, n: int) -> AnyArray:
     except (TypeError, ValueError):
         sound = False
     if not sound:
-        what = f"of shape {np.shape(action)}" if np.size(action) > 8 else " ".join(repr(action).split())
+        shown = action[0] if n == 1 and isinstance(action, list) else action  # of a single episode
+        what = f"of shape {np.shape(action)}" if np.size(action) > 8 else " ".join(repr(shown).split())
         raise UsageError(f"action {what}; expected {expected}{f' for each of {n} episodes' if n > 1 else ''}.")
     return number.astype(np.int64) if discrete else number

@@ -79,6 +79,8 @@ def evaluate(
         UnknownName: no such environment, task or success test.
         MissingExtra: the simulator is not installed.
     """
+    if not callable(policy):
+        raise UsageError(f"evaluate: policy {policy!r}; it is called with rows (B, O), and gives actions.")
     for name, number, least in (("episodes", episodes, 1), ("batch", batch, 1), ("seed", seed, 0)):
         if not ((isinstance(number, (int, np.integer)) and number >= least) or (name == "batch" and number is None)):
             raise UsageError(f"evaluate: {name} {number!r}; expected a whole number from {least}.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -212,3 +213,33 @@ def test_a_stopped_collect_leaves_nothing(how: signal.Signals, tmp_path: Path) -
     assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[how]
     assert "Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_rewards_that_no_row_tells_are_empty_cells_and_no_fault(tmp_path: Path) -> None:
+    qualcheck.collect("metaworld", "real", 2, tmp_path / "m.parquet", task="reach")
+    rewards = pq.read_table(tmp_path / "m.parquet", columns=["reward"])["reward"]
+    assert 0 < rewards.null_count < len(rewards)
+    assert rewards.drop_null().to_pylist() == [10.0, 10.0]
+    run = qualcheck.score(tmp_path / "m.parquet", env="metaworld", out=tmp_path / "run", strict=True)
+    assert "non_finite" not in run.manifest["results"]["flags"]
+    kept = qualcheck.filter(run.path, tmp_path / "kept.parquet", min_correctness=0.5)
+    assert kept is not None
+    again = pq.read_table(tmp_path / "kept.parquet", columns=["reward"])["reward"]
+    assert again.to_pylist() == rewards.to_pylist()
+
+
+def test_a_reward_of_the_user_that_is_no_number_stays_a_fault(tmp_path: Path) -> None:
+    qualcheck.collect("halfcheetah", "real", 1, tmp_path / "h.parquet", task="move-forward")
+    table = pq.read_table(tmp_path / "h.parquet")
+    rewards = table["reward"].to_numpy().copy()
+    rewards[3] = np.nan
+    at = table.schema.get_field_index("reward")
+    bad = table.set_column(at, table.schema.field(at), pa.array(rewards))
+    pq.write_table(bad, tmp_path / "bad.parquet")
+    flags = []
+    for name in ("bad", "again"):
+        run = qualcheck.score(tmp_path / f"{name}.parquet", env="halfcheetah", out=tmp_path / name)
+        flags.append(run.manifest["results"]["flags"].get("non_finite"))
+        if name == "bad":
+            qualcheck.convert(tmp_path / "bad.parquet", tmp_path / "again.parquet", env="halfcheetah")
+    assert flags == [1, 1]

@@ -117,6 +117,8 @@ def test_wrong_actions_and_numbers_are_refused() -> None:
     for env, task, actions, words in wrong:
         with pytest.raises(UsageError, match=f"expected .*{words}"):
             qualcheck.evaluate(lambda rows, given=actions: given, env, task, 5)  # type: ignore[misc]
+    with pytest.raises(UsageError, match="policy None; it is called with rows"):
+        qualcheck.evaluate(None, "babyai", "goto", 5)  # type: ignore[arg-type]
     for name, value in (("episodes", 0), ("episodes", "3"), ("episodes", 1.5), ("batch", 0), ("seed", 1.5)):
         with pytest.raises(UsageError, match=f"{name} .*expected a whole number from"):
             qualcheck.evaluate(policy_of("babyai"), "babyai", "goto", **{"episodes": 5, name: value})

@@ -242,7 +242,7 @@ class CanonicalWriter:
             if values is None:
                 add(name, pa.nulls(m, kind), pa.field(name, kind, metadata={KNOWN: b"no"}))
             else:
-                add(name, pa.array(values, kind))
+                add(name, pa.array(values, kind, from_pandas=name == "reward"))  # NaN: nobody knows it, an empty cell
         for key, values in r.extra_step.items():
             field, column = step_column(f"x_{key}", values)
             add(field.name, column, field)

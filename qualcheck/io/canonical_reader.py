@@ -265,7 +265,10 @@ class CanonicalSource:
         origin = texts("source")
         if extras and any(origin):
             extra_rollout["source"] = [name or "" for name in origin]
-        flags = row_flags(self.spec.action, texts("flags"), breaks, obs, action, reward, has_final, offsets)
+        told = reward
+        if reward is not None and full["reward"].null_count:  # an empty cell is unknown, and no fault of the data
+            told = np.where(full["reward"].is_null().to_numpy(zero_copy_only=False), 0.0, reward)
+        flags = row_flags(self.spec.action, texts("flags"), breaks, obs, action, told, has_final, offsets)
         for name in ("terminal", "truncated"):
             if self._known(name):
                 flags["non_finite"] |= non_finite_rollouts((self._flat(full, name), offsets))
