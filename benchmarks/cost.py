@@ -1,11 +1,11 @@
 """What scoring costs: transitions per core-hour of each environment, for planning.
 
-    python benchmarks/cost.py [--envs babyai,...] [--seconds 20]
+    python benchmarks/cost.py [--envs babyai,...]
 
 Real rollouts are recorded by the scripted experts, a fifth of them at random; "noisy" ones have noise on every number
 of every row, as imagined rollouts do, so that the hidden state of the arms is in doubt at each step. Time is that of
-the processor (user and system) of `qualcheck score` as a whole, less that of scoring the first rollouts alone, so that
-start-up does not count.
+the processor (user and system) of `qualcheck score` as a whole, less that of scoring a smaller file: start-up does not
+count, nor do explanations, which take a sample of bounded size.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 
 import qualcheck
 
-PLAN = {  # rollouts of each task, small and large, and the noise of rows
-    "babyai": (20, 4_000, 0.0),
-    "halfcheetah": (2, 200, 0.01),
-    "clevr": (2, 60, 0.01),
-    "metaworld": (1, 8, 0.005),
-    "libero": (1, 8, 0.005),
+PLAN = {  # rollouts of each task, some 1,500 transitions and more, and the noise of rows
+    "babyai": (200, 4_000, 0.0),
+    "halfcheetah": (20, 200, 0.01),
+    "clevr": (40, 100, 0.01),
+    "metaworld": (4, 12, 0.005),
+    "libero": (5, 12, 0.005),
 }
 
 

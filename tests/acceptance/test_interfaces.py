@@ -20,11 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("score", "filter", "report", "inspect", "envs", "demo", "collect")
 LATER = {  # options of interfaces.md that a later issue brings
-    "score": {
-        "--shard": 9,
-        "--engine": 9,
-        "--profile": 9,
-    },
+    "score": {},
     "filter": {},
     "report": {"--html": 11},
     "inspect": {"--gif": 11},
