@@ -8,6 +8,9 @@ class QualcheckError(Exception):
 
     exit_code = 1
 
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.splitlines()))  # one line, whatever a library or a file name brings along
+
 
 class DataError(QualcheckError):
     """An input that cannot be used: its structure, a refused pickle, a changed hash."""

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError
 from qualcheck.io.instructions import TextLists
+from qualcheck.io.mapped import sound_text
 from qualcheck.io.parquet_columns import Reordered, StoredBytes, StoredTexts, unreadable
 from qualcheck.types import AnyArray, IntArray
 
@@ -73,15 +74,21 @@ class _Columns:
 
     def _read(self, name: str) -> pa.ChunkedArray:
         try:
-            return self._file.read(columns=[name], use_threads=False)[name]
+            return sound_text(self._file.read(columns=[name], use_threads=False))[name]
         except (OSError, pa.ArrowException) as error:
             raise unreadable(self.path, error) from error
 
     def first(self, name: str) -> Any:
         """What the first row of the file holds."""
         try:
-            return next(self._file.iter_batches(1, columns=[name], use_threads=False))[name][0].as_py()
+            part = next(self._file.iter_batches(1, columns=[name], use_threads=False), None)
         except (OSError, pa.ArrowException) as error:
+            raise unreadable(self.path, error) from error
+        if part is None:
+            raise DataError(f"{self.path}: {name} has no row where {self.rows} are announced. Copy the file again")
+        try:
+            return sound_text(part)[name][0].as_py()
+        except pa.ArrowException as error:
             raise unreadable(self.path, error) from error
 
     def whole(self, name: str) -> pa.Array:
@@ -106,14 +113,11 @@ class _Columns:
         return TextLists(self.whole(name))
 
     def empty(self, name: str) -> int:
-        """Rows of a column that are known to be empty."""
-        place = self.names.index(name)
-        if self._file.schema_arrow.field(place).type.num_fields:
-            return int(self._read(name).null_count)
-        leaf = [self._file.schema.column(i).path for i in range(len(self._file.schema))].index(name)
-        groups = (self._file.metadata.row_group(i) for i in range(self._file.num_row_groups))
-        told = (group.column(leaf).statistics for group in groups)
-        return sum(int(known.null_count or 0) for known in told if known is not None)
+        """Rows of a column of lists that are empty; of raw bytes reading tells.
+
+        Not from the statistics of the file: where those are damaged, Arrow ends the process.
+        """
+        return int(self._read(name).null_count) if self.schema.field(name).type.num_fields else 0
 
 
 def _order(path: Path, column: pa.ChunkedArray) -> IntArray:

@@ -38,7 +38,7 @@ from qualcheck.io.columns import (
     text_values,
 )
 from qualcheck.io.gather import batch_bounds, non_finite_rollouts, row_flags
-from qualcheck.io.mapped import mapped_parquet
+from qualcheck.io.mapped import mapped_parquet, sound_text
 from qualcheck.spec import EnvSpec
 from qualcheck.types import AnyArray, BoolArray, FloatArray, IntArray, Rollouts
 
@@ -119,8 +119,8 @@ class CanonicalSource:
     def _read(self, columns: list[str], group: int | None = None) -> pa.Table:
         try:
             if group is None:
-                return converted(self.path, self._file.read(columns=columns), self._schema)
-            return converted(self.path, self._file.read_row_group(group, columns=columns), self._schema)
+                return converted(self.path, sound_text(self._file.read(columns=columns)), self._schema)
+            return converted(self.path, sound_text(self._file.read_row_group(group, columns=columns)), self._schema)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self.path}: cannot be read ({str(error)[:200]}). Copy it again") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import stat
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,18 @@ def mapped_parquet(path: Path) -> pq.ParquetFile:
     with path.open("rb") as stream:
         memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     return pq.ParquetFile(pa.BufferReader(pa.py_buffer(memory)))
+
+
+def sound_text(table: Any) -> Any:
+    """A table or batch whose text is UTF-8, unchanged.
+
+    Raises:
+        pa.ArrowInvalid: some is not, which Arrow finds out only when it is turned into Python's own text.
+    """
+    for column in table.columns:
+        if not (pa.types.is_primitive(column.type) or pa.types.is_fixed_size_list(column.type)):
+            column.validate(full=True)
+    return table
 
 
 def refuse_irregular(path: Path) -> None:

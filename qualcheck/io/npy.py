@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tokenize
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from qualcheck.errors import DataError
 from qualcheck.io.pickles import corrupt, load_pickle, warn_of_trust
+
+BROKEN_HEADER = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, MemoryError, tokenize.TokenError)
 
 
 def load_npy(path: Path | str, trust: bool = False) -> Any:
@@ -30,7 +33,7 @@ def load_npy(path: Path | str, trust: bool = False) -> Any:
             shape, _, dtype = read_header(stream)
             if not dtype.hasobject:
                 return np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, MemoryError) as error:
+        except BROKEN_HEADER as error:
             raise DataError(
                 f"{path}: the .npy header or its data cannot be read ({error}). Is the file whole? Copy it again"
             ) from error

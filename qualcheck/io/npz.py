@@ -12,6 +12,7 @@ import numpy as np
 
 from qualcheck.errors import DataError
 from qualcheck.io.limits import check_unpacked
+from qualcheck.io.npy import BROKEN_HEADER
 from qualcheck.io.stored import Contiguous
 from qualcheck.types import AnyArray
 
@@ -45,7 +46,7 @@ def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> An
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream)
-        except (ValueError, SyntaxError, TypeError, OverflowError) as error:
+        except BROKEN_HEADER as error:
             raise _broken(path, member, f"has no readable header ({error})") from error
         if dtype.hasobject:
             raise DataError(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from qualcheck.errors import DataError
 from qualcheck.io.instructions import TextLists
+from qualcheck.io.mapped import sound_text
 from qualcheck.io.stored import Stored
 from qualcheck.types import AnyArray, IntArray
 
@@ -55,6 +56,7 @@ class Cursor:
             batch = next(self._batches, None)
             if batch is None:
                 break
+            sound_text(batch)
             if self._next + len(batch) > begin:
                 self._held.append((self._next, batch.column(0)))
             self._next += len(batch)
